@@ -1,0 +1,67 @@
+# `make` lists the targets. Set PYTHON to choose the interpreter, PORT to choose where the page is served.
+
+PYTHON ?= python3
+PORT   ?=
+ADDRESS := localhost
+
+VENV := .venv
+BIN  := $(VENV)/bin
+RUN  := $(BIN)/python -m
+PIP  := $(RUN) pip install --quiet --disable-pip-version-check --no-input
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format types chromium clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(VENV)/.run ## Install what the page needs and serve it on this machine
+	@$(RUN) streamlit run app.py --server.address $(ADDRESS) $(if $(PORT),--server.port $(PORT))
+
+test: $(VENV)/.dev chromium ## Install what the tests need, Chromium too, and run them all (ARGS="-k layers" for some)
+	@$(RUN) pytest $(ARGS)
+
+lint: $(VENV)/.dev ## Check style and formatting
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check .
+
+format: $(VENV)/.dev ## Reformat, and fix what can be fixed
+	@$(RUN) ruff check --fix .
+	@$(RUN) ruff format .
+
+types: $(VENV)/.dev ## Check types
+	@$(RUN) mypy
+
+clean: ## Remove the environment, caches and what the tests left
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis test-artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian packages venv apart from python3; without it, virtualenv from a throw-away folder makes the same environment.
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "parplan needs Python 3.11 or newer; set PYTHON")'
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
+	  seed=$$(mktemp -d) && \
+	  $(PYTHON) -m pip install --quiet --disable-pip-version-check --target "$$seed" virtualenv && \
+	  PYTHONPATH="$$seed" $(PYTHON) -m virtualenv --quiet --clear $(VENV) && \
+	  rm -rf "$$seed"; }
+	@touch $@
+
+$(VENV)/.run: requirements.txt | $(VENV)/.python
+	@echo "Installing $<"
+	@$(PIP) -r $<
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
+	@echo "Installing $<"
+	@$(PIP) -r $<
+	@touch $@
+
+# The browser tests prefer the system's Chromium; where there is none, Debian's package or Playwright's own build.
+chromium: $(VENV)/.dev
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && grep -qs '^ID=debian' /etc/os-release; then \
+	  echo "Installing chromium"; \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium \
+	    </dev/null >/dev/null; \
+	else $(RUN) playwright install chromium; fi
