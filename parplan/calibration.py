@@ -1,0 +1,210 @@
+"""What an engine adds to physics: reached fractions, overheads, and how it budgets memory.
+
+Every constant has a source or the measurement it was fitted to, recorded beside it in `catalogs/engines/`.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from parplan.formats import Arithmetic
+from parplan.provenance import Source, Value
+from parplan.units import quantity
+
+Fabric: TypeAlias = Literal["nvlink", "xgmi", "pcie"]
+Amount = Annotated[float, BeforeValidator(lambda written: quantity(written, unit="B")), Field(ge=0)]
+"""Bytes, zero allowed, as a source prints them."""
+
+
+class Tier(Value):
+    """A default that holds from some GPU size up."""
+
+    memory: Amount
+    """Usable bytes of the smallest GPU it holds for."""
+    value: int = Field(ge=1)
+    wide: int | None = Field(default=None, ge=1)
+    """The default from four tensor ranks up, where it is another."""
+    exceptions: tuple[str, ...] = ()
+    """GPU architectures it does not hold for; they take the tier below."""
+
+
+class Shared(Value):
+    """Bytes one rank spends because of the company it is in."""
+
+    alone: Amount
+    """With one GPU."""
+    pair: dict[Fabric, Amount]
+    """With two, by the fabric between them."""
+    doubling: Amount = 0
+    """More for each doubling of the ranks beyond two."""
+
+
+class Slack(Value):
+    """What an engine leaves free when it is not told which share to take."""
+
+    constant: Amount
+    per_batched_token: Amount
+    least_batched_tokens: int = 0
+    per_graph_sequence: Amount
+    per_gpu: Amount
+    """For each GPU of a replica, its tensor and pipeline ranks."""
+    floor: Amount
+    """Never less than this ..."""
+    floor_from: Amount
+    """... on GPUs from this size up."""
+
+
+class Padding(Value):
+    """What an engine's kernels round the sizes of an expert up to, on each rank."""
+
+    formats: tuple[str, ...]
+    """Weight formats it holds for."""
+    width: int = Field(ge=1)
+    """The expert's own width is rounded up to a multiple of this."""
+    inputs: int = Field(ge=1)
+    """What the expert reads is rounded up to a multiple of this."""
+
+
+class Exact(Value):
+    """Every layer stores what the model defines: windows stop growing, states are kept once."""
+
+    kind: Literal["exact"] = "exact"
+    block: int = Field(default=1, ge=1)
+    """Tokens of a block; the last block of a sequence is reserved whole."""
+
+
+class Grouped(Value):
+    """vLLM's hybrid manager: all layers are sorted into groups of equal size that share pages of equal bytes.
+
+    Groups that are not full are padded; a window is charged with a whole prefill step on top,
+    `window - 1 + batched tokens`; a page grows until a recurrent state fits into it.
+    """
+
+    kind: Literal["grouped"] = "grouped"
+    block: int = Field(default=16, ge=1)
+    """Tokens of a block before pages are made equal."""
+    padded_up_to: float = Field(gt=1)
+    """Groups are as large as the largest layer kind while that is less than this multiple of the smallest."""
+    logs: Literal["blocks", "requests"]
+    """The log counts tokens from blocks per group, or as largest concurrency times model length."""
+
+
+class TwoPools(Value):
+    """SGLang: windowed layers have a pool of their own, with a fixed share of the tokens of the full one."""
+
+    kind: Literal["two-pools"] = "two-pools"
+    share: float = Field(gt=0, le=1)
+    """Tokens of the windowed pool per token of the full pool (`swa_full_tokens_ratio`)."""
+
+
+Allocator: TypeAlias = Exact | Grouped | TwoPools
+
+
+class MemoryProfile(Value):
+    """How an engine version family divides a GPU's memory."""
+
+    utilization: float | None = Field(gt=0, le=1)
+    """Default share the engine takes (vLLM `gpu_memory_utilization`). None: whatever `slack` leaves."""
+    slack: Slack | None = None
+    share_of: Literal["total", "free", "rest"]
+    """What that share is a share of: the GPU's usable memory; what is free of it before weights are loaded;
+    or what is left after everything but the cache."""
+    inside: frozenset[Literal["activations", "non_torch", "graphs"]]
+    """What the engine takes out of its share, beside the weights, before the cache gets the rest. All else
+    lies in what the share leaves."""
+    context: Shared
+    """Driver context and communicator set-up, there before the engine looks; never part of its share."""
+    non_torch: Shared
+    """Buffers of collectives and libraries that the engine's allocator does not see."""
+    graph_size: Amount
+    """Bytes of recorded CUDA graphs per layer and captured batch size."""
+    graph_expert_size: Amount
+    """The same for layers with experts, which record more kernels."""
+    graph_layers: float = Field(default=0, ge=0)
+    """Plain layers the rest of a graph (embedding, head, shared buffers) counts for."""
+    largest_graph: tuple[Tier, ...]
+    """Largest batch recorded."""
+    sampler_copies: float = Field(ge=0)
+    """Logits of every sequence slot, in 32-bit copies, alive when the profile run samples."""
+    forward_copies: float = Field(ge=0)
+    """1: the activations of one layer over one step's tokens; 0: none."""
+    index_lengths: float = Field(default=0, ge=0)
+    """Requests of the longest length whose sparse-index keys the prefill workspace holds."""
+    expert_padding: Padding | None = None
+    """How much larger the experts get when they are loaded. None: they keep their size."""
+    batched_tokens: tuple[Tier, ...]
+    """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
+    sequences: tuple[Tier, ...]
+    """Default sequence slots (vLLM `max_num_seqs`)."""
+    allocator: Allocator = Field(discriminator="kind")
+
+
+class SpeedProfile(Value):
+    """How close an engine comes to a GPU's limits, and what every step costs besides. The ideal: all 1 and 0."""
+
+    bandwidth: float = Field(gt=0, le=1)
+    """Share of the memory bandwidth a large matrix product reaches while it reads its weights."""
+    compute: dict[Arithmetic, float]
+    """Share of the tensor-core peak a large matrix product reaches, by arithmetic."""
+    grouped: float = Field(gt=0, le=1)
+    """Share of that which grouped products of routed experts reach."""
+    expanded: float = Field(gt=0, le=1)
+    """Share of it weight-only products reach, which expand narrow weights on the way to wider arithmetic."""
+    cache_bandwidth: float = Field(gt=0, le=1)
+    """Share of the memory bandwidth decode attention reaches while it reads the KV cache."""
+    attention_compute: float = Field(gt=0, le=1)
+    """Share of the bf16 peak attention reaches."""
+    product: float = Field(ge=0)
+    """Seconds until a matrix product runs at full rate and after it no longer does: launch, ramp and tail."""
+    quantise: float = Field(ge=0)
+    """Seconds to quantise the inputs of one matrix product that computes below 16 bits."""
+    blocks: float = Field(ge=0)
+    """Seconds more when weights and inputs have one scale per block of 128 (fp8-block)."""
+    attention: float = Field(ge=0)
+    """Seconds one layer's decode attention takes besides reading the cache."""
+    layer: float = Field(ge=0)
+    """Seconds of small kernels (norms, rotations, activations) per layer."""
+    routing: float = Field(ge=0)
+    """Seconds per mixture-of-experts layer to choose experts, sort tokens and sum the results."""
+    passes: float = Field(ge=0)
+    """Times the activations of a layer (tokens x hidden, 16 bit) are read or written outside matrix products."""
+    imbalance: float = Field(ge=1)
+    """Tokens of the busiest expert group over the mean; matters with expert parallelism only."""
+    skew: float = Field(ge=0)
+    """Spread of the experts' popularity: squared coefficient of variation. 0: all are equally popular."""
+    latency: float = Field(ge=0)
+    """Latency of one hop over the fabric's measured one (`collectives.HOP`). 0: messages start at once."""
+    hops: float = Field(ge=0)
+    """Start of a one-shot all-reduce, in hops."""
+    link: float = Field(gt=0, le=1)
+    """Share of the link bandwidth a collective reaches."""
+    all_to_all: float = Field(ge=0)
+    """Seconds one expert dispatch or combine takes before any byte moves."""
+    step: float = Field(ge=0)
+    """Seconds between two steps: scheduling, input preparation, sampling, detokenising."""
+    request: float = Field(ge=0)
+    """Seconds a step takes longer for every running request."""
+    slower: dict[str, float] = Field(default_factory=dict)
+    """Factor on all kernel times on GPUs of an architecture; 1 where absent."""
+    eager: float = Field(ge=1)
+    """Factor on the launch of kernels in a step with prompt tokens: it leaves the captured CUDA graph."""
+    mixed: float = Field(ge=0, le=1)
+    """Share of a prefill step's reading of weights that a decode step in the same batch pays for (chunked prefill)."""
+
+
+class Engine(Value):
+    """An inference engine, or `ideal`: pure roofline with nothing on top."""
+
+    name: str = Field(pattern=r"^[a-z0-9._-]+$")
+    """Stable short name, as used in links."""
+    label: str
+    """The name people read."""
+    versions: str
+    """Versions the constants hold for, in words."""
+    cuts: tuple[str, ...] = ("tensor", "data", "pipeline", "expert")
+    """Layout fields the engine can set."""
+    mixed_experts: bool = False
+    """It can spread experts over fewer groups than GPUs and cut each among the rest (hybrid expert tensor parallel)."""
+    memory: MemoryProfile
+    speed: SpeedProfile
+    sources: tuple[Source, ...] = Field(min_length=1)

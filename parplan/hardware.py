@@ -1,0 +1,89 @@
+"""GPUs, the links between them, and the machines they are sold in."""
+
+from datetime import date
+from typing import Literal
+
+from pydantic import Field
+
+from parplan.formats import Arithmetic
+from parplan.provenance import Source, Value
+from parplan.units import (
+    BytesField,
+    BytesPerSecondField,
+    FlopPerSecondField,
+    UsdPerHourField,
+    WattsField,
+)
+
+FALLBACK: dict[Arithmetic, tuple[Arithmetic, ...]] = {
+    "fp4": ("fp4", "bf16", "fp16", "fp32"),
+    "fp8": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("int8", "bf16", "fp16", "fp32"),
+    "bf16": ("bf16", "fp16", "fp32"),
+    "fp16": ("fp16", "bf16", "fp32"),
+    "fp32": ("fp32",),
+}
+"""What a GPU without the wanted arithmetic computes in instead: weights are expanded on the way in (weight-only)."""
+
+
+class Gpu(Value):
+    """One GPU as an engine sees it. All rates are dense, all link speeds are one way, per GPU."""
+
+    name: str = Field(pattern=r"^[a-z0-9-]+$")
+    """Stable short name, as used in links."""
+    label: str
+    """The name people read."""
+    vendor: Literal["NVIDIA", "AMD", "Intel"]
+    architecture: str
+    memory: BytesField
+    """Usable bytes: what the driver reports to an engine (torch `total capacity`), never the nameplate."""
+    bandwidth: BytesPerSecondField
+    """Memory bandwidth, as specified."""
+    peaks: dict[Arithmetic, FlopPerSecondField]
+    """Dense tensor-core peak per arithmetic, FLOP/s; what is missing the GPU cannot do."""
+    fabric: Literal["nvlink", "xgmi", "pcie"]
+    """What joins the GPUs of one domain."""
+    link: BytesPerSecondField
+    """One-way bandwidth of one GPU into its domain."""
+    peer: BytesPerSecondField | None = None
+    """One-way bandwidth to a single other GPU where that is less than `link` (xGMI mesh)."""
+    domain: int = Field(ge=1)
+    """GPUs one fast domain joins (8; 72 for NVL72). 1: no fast link, PCIe only."""
+    node: int = Field(ge=1)
+    """GPUs in the usual node; with fabric pcie these talk over PCIe."""
+    network: BytesPerSecondField | None = None
+    """One-way network bandwidth between nodes, per GPU, of the systems it is usually sold in. None: not sold with one."""
+    tdp: WattsField | None = None
+    year: int = Field(ge=2015, le=2030)
+    note: str = ""
+    sources: dict[str, Source]
+    """One source per field (or group of fields, joined by commas); a second source is `<field> second`."""
+
+    def arithmetic(self, wanted: Arithmetic) -> Arithmetic:
+        """The arithmetic this GPU really runs when a format asks for `wanted`."""
+        return next(candidate for candidate in FALLBACK[wanted] if candidate in self.peaks)
+
+    def peak(self, wanted: Arithmetic) -> float:
+        """Dense FLOP/s reached on paper when a format asks for `wanted`."""
+        return self.peaks[self.arithmetic(wanted)]
+
+
+class Instance(Value):
+    """A machine somebody rents out."""
+
+    provider: str
+    name: str
+    gpu: str
+    """Name of a GPU in the catalogue."""
+    gpus: int = Field(ge=1)
+    network: BytesPerSecondField | None = None
+    """One-way network bandwidth to other nodes, per GPU. None: not published, or none."""
+    vcpus: int | None = None
+    ram: BytesField | None = None
+    price: UsdPerHourField | None = None
+    """List price on demand, USD per hour for the whole instance. None: not published."""
+    region: str | None = None
+    priced: date | None = None
+    """The day the price was valid."""
+    note: str = ""
+    sources: tuple[Source, ...] = Field(min_length=1)

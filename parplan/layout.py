@@ -1,0 +1,107 @@
+"""How a model is cut across GPUs."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cuts = int | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One cut, or many: every field is an int, or an int array that broadcasts with the others.
+
+    One replica uses tensor x data x context x pipeline GPUs. Attention is cut `tensor` ways and repeated `data`
+    times; the experts of a layer are spread over the same tensor x data GPUs: `expert` groups of whole experts, each
+    expert cut tensor x data / expert ways.
+
+    >>> Layout(tensor=8, pipeline=2).gpus
+    16
+    >>> str(Layout(data=8, expert=8))
+    'DP8 EP8'
+    """
+
+    tensor: Cuts = 1
+    data: Cuts = 1
+    pipeline: Cuts = 1
+    expert: Cuts = 1
+    context: Cuts = 1
+    decode_context: Cuts = 1
+    replicas: Cuts = 1
+
+    @property
+    def gpus(self) -> Any:
+        """GPUs of one replica."""
+        return self.tensor * self.data * self.context * self.pipeline
+
+    @property
+    def width(self) -> Any:
+        """GPUs the experts of one layer are spread over."""
+        return self.tensor * self.data
+
+    @property
+    def expert_tensor(self) -> Any:
+        """Ways one expert is cut."""
+        return self.width // self.expert
+
+    def __getitem__(self, index: Any) -> "Layout":
+        """The layouts at an index, of a layout whose fields are arrays."""
+        return Layout(
+            **{f.name: np.broadcast_to(getattr(self, f.name), self.shape)[index] for f in fields(self)}
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape the fields broadcast to; () for a single layout."""
+        return np.broadcast_shapes(*(np.shape(getattr(self, f.name)) for f in fields(self)))
+
+    def column(self) -> "Layout":
+        """The same layouts with a trailing axis of length one, to broadcast against batches."""
+        return Layout(**{f.name: np.asarray(getattr(self, f.name))[..., None] for f in fields(self)})
+
+    def __str__(self) -> str:
+        """TP8 PP2, DP8 EP8, ...; TP1 for one GPU."""
+        names = (("TP", self.tensor), ("DP", self.data), ("EP", self.expert), ("PP", self.pipeline),
+                 ("CP", self.context), ("DCP", self.decode_context))  # fmt: skip
+        text = " ".join(f"{name}{int(size)}" for name, size in names if int(size) > 1) or "TP1"
+        return f"{int(self.replicas)}x {text}" if int(self.replicas) > 1 else text
+
+    @staticmethod
+    def stack(layouts: "list[Layout]") -> "Layout":
+        """Many single layouts as one layout of arrays [layouts]."""
+        return Layout(**{f.name: np.array([getattr(one, f.name) for one in layouts], dtype=np.int64)
+                         for f in fields(Layout)})  # fmt: skip
+
+    def one(self, index: int) -> "Layout":
+        """A single layout with plain ints, of a layout whose fields are arrays [layouts]."""
+        picked = self[index]
+        return Layout(**{f.name: int(getattr(picked, f.name)) for f in fields(self)})
+
+
+def stage_bounds(layers: int, *, pipeline: Cuts) -> NDArray[np.int64]:
+    """First layer of each pipeline stage, and one past the last layer.
+
+    Stages get layers // pipeline each; what is left over goes to the stages before the last, from the back, so that
+    the first and last stages, which also hold the embedding and the head, stay small (vLLM `get_pp_indices`).
+
+    Args:
+        layers: layers of the model.
+        pipeline: stages, [...]; at most `layers`.
+
+    Returns:
+        [..., max(pipeline) + 1]; bounds past the last stage repeat `layers`, so those stages are empty.
+
+    >>> stage_bounds(61, pipeline=4).tolist()
+    [0, 15, 30, 46, 61]
+    >>> stage_bounds(61, pipeline=8).tolist()
+    [0, 7, 14, 22, 30, 38, 46, 54, 61]
+    """
+    stages = np.asarray(pipeline, dtype=np.int64)[..., None]
+    stage = np.arange(stages.max(initial=1))
+    base, left = layers // stages, layers % stages
+    gets_one_more = (stage >= stages - 1 - left) & (stage < stages - 1)
+    size = np.where(stage < stages, base + gets_one_more, 0)
+    ends = np.cumsum(size, axis=-1)
+    return np.concatenate([np.zeros_like(ends[..., :1]), ends], axis=-1)

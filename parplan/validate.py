@@ -1,0 +1,712 @@
+"""Predictions beside published measurements: how wrong the numbers are, over all rows and by group.
+
+Two kinds of file are known by their columns: what engines logged about their memory, and times to first and per output
+token. A row is predicted from what it states; what it does not state takes the engine's default. A row that names
+something the catalogue does not know, or too little, is skipped, and says why.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from pydantic import ValidationError
+
+from parplan import catalog
+from parplan.calibration import Engine
+from parplan.formats import Component, Format, Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.memory import Memory, Settings, memory
+from parplan.planner import chosen_precision
+from parplan.serving import serve
+from parplan.transformer import Transformer
+from parplan.units import GIB, MS
+from parplan.work import stage_weight_bytes
+from parplan.workload import Workload
+
+Cells: TypeAlias = Mapping[str, str]
+
+MEMORY_COLUMNS = (
+    "weights_gib_per_gpu",
+    "non_torch_gib",
+    "activation_peak_gib",
+    "kv_gib_per_gpu",
+    "kv_tokens",
+    "max_concurrency",
+    "cudagraph_gib",
+)
+SPEED_COLUMNS = ("ttft_ms", "tpot_ms")
+VERDICT = "outcome"
+GROUPS = ("engine", "gpu", "model", "precision", "layout")
+
+
+class RowError(Exception):
+    """The row cannot be predicted; the message says why."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured row and what was predicted for it."""
+
+    cells: Cells
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    """By measured column; only what could be predicted."""
+    verdict: str = ""
+    """Memory rows: "ok", or what goes wrong."""
+    group: Mapping[str, str] = field(default_factory=dict)
+    """The names the row was understood as, by kind of group."""
+    skipped: str = ""
+    """Why nothing, or only a part, was predicted."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative errors of one column: predicted / measured - 1."""
+
+    count: int
+    median: float
+    """Of the absolute error."""
+    p90: float
+    """90th percentile of the absolute error."""
+    bias: float
+    """Median of the signed error."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A file of measurements, predicted."""
+
+    columns: tuple[str, ...]
+    """Columns of the file."""
+    measured: tuple[str, ...]
+    """Those that are predicted."""
+    rows: tuple[Row, ...]
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Rows without a prediction, by reason."""
+        reasons = [row.skipped for row in self.rows if not row.predicted]
+        return {
+            reason: reasons.count(reason) for reason in sorted(set(reasons), key=reasons.count, reverse=True)
+        }
+
+    def errors(self, column: str, *, rows: Sequence[Row] | None = None) -> Errors | None:
+        """Errors of one column over the rows that state it, all or some; None when there is none."""
+        within = self.rows if rows is None else rows
+        found = [error for row in within if (error := relative_error(row, column)) is not None]
+        if not found:
+            return None
+        size = np.abs(found)
+        return Errors(
+            count=len(found),
+            median=float(np.median(size)),
+            p90=float(np.percentile(size, 90)),
+            bias=float(np.median(found)),
+        )
+
+    def by_group(self, kind: str, column: str) -> dict[str, Errors]:
+        """Errors of one column for every value of one kind of group."""
+        values = sorted({row.group[kind] for row in self.rows if kind in row.group})
+        found = {value: self.errors(column, rows=self.grouped(kind, value)) for value in values}
+        return {value: errors for value, errors in found.items() if errors}
+
+    def grouped(self, kind: str, value: str) -> list[Row]:
+        """Rows of one group."""
+        return [row for row in self.rows if row.group.get(kind) == value]
+
+    @property
+    def verdicts(self) -> list[Row]:
+        """Rows whose measured outcome and predicted verdict can be compared."""
+        return [
+            row for row in self.rows if row.verdict and measured_fit(row.cells.get(VERDICT, "")) is not None
+        ]
+
+    @property
+    def wrong_verdicts(self) -> list[Row]:
+        """Rows whose predicted verdict is not what happened."""
+        return [row for row in self.verdicts if (row.verdict == "ok") != measured_fit(row.cells[VERDICT])]
+
+
+# --- reading cells
+
+NUMBER = re.compile(
+    r"^[~<>=]*\s*(-?\d[\d,]*\.?\d*)\s*(?:\((?:est|default|new default|min of|sum|-?[\d.]+ )[^)]*\))?$",
+    re.IGNORECASE,
+)
+
+
+def number(cell: str | None) -> float | None:
+    """The number a cell states; a note in brackets may follow, as long as it does not change what is counted.
+
+    >>> number("0.9 (default)"), number("16.46 (8.23 K + 8.23 V)"), number("715,072")
+    (0.9, 16.46, 715072.0)
+    >>> number("11.22 (weights+non-torch)") is None and number("0.80/0.93") is None and number("") is None
+    True
+    """
+    match = NUMBER.match((cell or "").strip())
+    return float(match[1].replace(",", "")) if match else None
+
+
+def stated(cells: Cells, column: str) -> float | None:
+    """The number of a cell that may be empty, words and units before it aside.
+
+    Raises:
+        RowError: the cell is not empty, and not one number either.
+    """
+    cell = cells.get(column, "").strip()
+    value = number(re.sub(r"^[A-Za-z][\w-]*\s+", "", cell))
+    if cell and value is None:
+        raise RowError(f"{column} is not one number")
+    return value
+
+
+def whole(cells: Cells, column: str, *, default: int) -> int:
+    """A whole number at least one, or the default where the cell is empty."""
+    value = stated(cells, column)
+    if value is None:
+        return default
+    if value < 1 or value != int(value):
+        raise RowError(f"{column} is not a whole number above zero")
+    return int(value)
+
+
+# --- names
+
+QUANTISED = re.compile(
+    r"[-._ ](quantized[-.]w\d+a\d+|w\d+a\d+|fp8[-_]dynamic|fp8[-_]static[-_]per[-_]tensor|fp8|nvfp4|fp4|mxfp4"
+    r"|int4[-_]awq|awq[-_]int4|awq|gptq[-_]int4|gptq|int4|int8|bf16|bnb[-_]4bit)$"
+)
+VARIANT = re.compile(
+    r"[-_](instruct|it|chat|hf|base|thinking|2[3-6](?:0[1-9]|1[0-2])|0[1-9][0-3]\d|v?1)(?=[-_]|$)"
+)
+SAME_ARCHITECTURE = {
+    "kimi-dev-72b": "qwen2.5-72b",
+    "deepseek-r1": "deepseek-v3",
+    "deepseek-v3.1": "deepseek-v3",
+    "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
+    "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
+    "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",
+    "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
+    "qwen2.5-math-1.5b": "qwen2.5-1.5b",
+    "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
+    "qwen3-reranker-0.6b": "qwen3-0.6b",
+    "llama-3.3-70b": "llama-3.1-70b",
+    "llama-3.1-70b": "llama-3.3-70b",
+}
+"""Fine-tunes whose config has the sizes of another model (each names it as its base), by base name."""
+
+
+def base_name(name: str) -> str:
+    """What names of one architecture share: no organisation, format, tuning or date.
+
+    >>> base_name("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16")
+    'llama-3.1-8b'
+    >>> base_name("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8")
+    'qwen3-235b-a22b'
+    """
+    base = name.split("/")[-1].lower().removeprefix("meta-").removesuffix(" ")
+    while QUANTISED.search(base):
+        base = QUANTISED.sub("", base)
+    return VARIANT.sub("", base)
+
+
+@cache
+def known_models() -> dict[str, tuple[str, ...]]:
+    """Models of the catalogue by base name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in catalog.model_files():
+        found[base_name(name)] = (*found.get(base_name(name), ()), name)
+    return found
+
+
+def transformer_named(name: str, *, weights: Format | None) -> Transformer:
+    """The catalogue's model of a name, or one of the same base name; one published in the stated format comes first.
+
+    Raises:
+        RowError: no name, or none the catalogue knows.
+    """
+    if not name:
+        raise RowError("no model stated")
+    base = base_name(re.sub(r"\s*\(inferred.*\)$", "", name))
+    models = known_models()
+    same = models.get(base) or models.get(SAME_ARCHITECTURE.get(base, ""))
+    if not same:
+        raise RowError(f"model {name!r} is not in the catalogue")
+
+    def distance(candidate: str) -> tuple[bool, bool, int]:
+        other = weights is not None and not published_in(catalog.model(candidate).transformer, weights)
+        return other, candidate.lower() != name.lower(), len(candidate)
+
+    return catalog.model(min(same, key=distance)).transformer
+
+
+def published_in(transformer: Transformer, weights: Format) -> bool:
+    """Whether a model's checkpoint stores most of its weights in a format, blocks and groups aside."""
+    native = transformer.native.get(main_component(transformer), "bf16")
+    return native.split("-")[0] == weights.name.split("-")[0]
+
+
+def main_component(transformer: Transformer) -> Component:
+    """The component with most of the weights."""
+    return "routed_experts" if transformer.is_moe else "dense_ffn"
+
+
+def gpu_named(name: str, *, size: float | None) -> Gpu:
+    """The catalogue's GPU of a name; without a form factor it is the SXM one, where there is one.
+
+    A name that leaves several open ("A10/A10G 24GB") will do when the row states the size: the first known one.
+
+    Args:
+        size: bytes the row states the driver reports; replaces the catalogue's.
+
+    Raises:
+        RowError: no name, or none the catalogue knows.
+    """
+    parts = [part for part in re.split(r"[/:()]", name.lower()) if part.strip()]
+    for part in parts if size else [part for part in parts[:1] if "/" not in name]:
+        if known := known_gpu(part):
+            return known.model_copy(update={"memory": size}) if size else known
+    raise RowError(f"GPU {name!r} is not in the catalogue" if name else "no GPU stated")
+
+
+def known_gpu(name: str) -> Gpu | None:
+    """The catalogue's GPU of one name, without vendor, class and nominal size.
+
+    >>> known_gpu("H100-80GB-SXM").name, known_gpu("NVIDIA RTX 5090").name, known_gpu("24 GB GPU")
+    ('h100-sxm', 'rtx-5090', None)
+    """
+    text = re.sub(r"^(nvidia|amd|instinct|geforce)[ -]+", "", name.strip().lower())
+    nominal = re.search(r"(\d+) ?gb\b", text)
+    plain = re.sub(r"\b(blackwell|class|edition)\b|\b\d+ ?gb\b", " ", text.replace("-", " "))
+    base = "-".join(plain.split())
+    sizes = [f"-{nominal[1]}", ""] if nominal else ["", "-80"]
+    tries = (f"{base}{form}{size}" for form in ("", "-sxm", "-server", "-nvl72") for size in sizes)
+    return next((catalog.gpus()[found] for found in tries if base and found in catalog.gpus()), None)
+
+
+WEIGHT_WORDS: tuple[tuple[str, str | None], ...] = (
+    (r"^(bfloat16|bf16|float16|fp16)$", "bf16"),
+    (r"w8a8", "int8"),
+    (r"nvfp4|modelopt_fp4", "nvfp4"),
+    (r"mxfp4|^native|fp4/fp8", None),
+    (r"w4a16|awq|gptq", "int4-g128"),
+    (r"^fp8|fp8[-_]dynamic|-fp8$", "fp8"),
+    (r"^int8$", "int8"),
+)
+"""Words that name a weight format -> its name in the catalogue; None: the format the model is published in."""
+
+
+def weight_format(name: str, *, stated: str) -> Format | None:
+    """The format a row's weights are in; None: as the model is published.
+
+    Raises:
+        RowError: words no rule knows, or none, and the model's name does not say it either.
+    """
+    texts = [stated.strip().lower(), name.split("/")[-1].lower()]
+    for text in texts if stated not in ("compressed-tensors", "") else reversed(texts):
+        for pattern, found in WEIGHT_WORDS:
+            if re.search(pattern, text):
+                return catalog.formats()[found] if found else None
+    if stated:
+        raise RowError(f"weight format {stated!r} is not known")
+    return None
+
+
+def kv_format(stated: str) -> Format | None:
+    """The format of a row's KV cache; None: as the checkpoint asks for.
+
+    Raises:
+        RowError: a word no rule knows.
+    """
+    word = re.sub(r"\s*\(.*\)$", "", stated.strip().lower())
+    if word in ("", "auto"):
+        return None
+    name = {"float16": "bf16", "fp16": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8"}.get(word, word)
+    found = catalog.formats().get(name)
+    if found is None or "kv" not in found.kind:
+        raise RowError(f"KV format {stated!r} is not known")
+    return found
+
+
+VLLM_FAMILIES = ((21, "2026-05", "vllm"), (17, "2026-03", "vllm-0.17"), (0, "2000-01", "vllm-0.16"))
+"""First minor version of a family, the month it came out, and its engine."""
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm"}
+
+
+def engine_named(name: str, *, version: str) -> Engine:
+    """The engine of a name and version; for vLLM the family of the version, or of its date, or the current one.
+
+    Raises:
+        RowError: another engine, or a version no family can be told from.
+    """
+    engine = ENGINES.get(name.strip().lower())
+    if engine is None:
+        raise RowError(f"engine {name!r} is not modelled")
+    if engine == "vllm" and version.strip():
+        minor, month = re.search(r"(?<![\d.])0\.(\d+)", version), re.search(r"20\d\d-\d\d", version)
+        if not (minor or month):
+            raise RowError(f"no version can be told from {version!r}")
+        engine = next(
+            family
+            for first, since, family in VLLM_FAMILIES
+            if (int(minor[1]) >= first if minor else month and month[0] >= since)
+        )
+    return catalog.engines()[engine]
+
+
+# --- rows
+
+OK = re.compile(r"^(ok|load ok|memory ok|ready)\b", re.IGNORECASE)
+FAILED = re.compile(r"^(oom|no-fit|no-start|kv-too-small)\b", re.IGNORECASE)
+
+
+def measured_fit(outcome: str) -> bool | None:
+    """Whether the engine came up; None where the row does not say.
+
+    >>> measured_fit("ok"), measured_fit("kv-too-small: 1.0 GiB"), measured_fit("server slow")
+    (True, False, None)
+    """
+    if OK.match(outcome):
+        return True
+    return False if FAILED.match(outcome) else None
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a row says was run."""
+
+    transformer: Transformer
+    precision: Precision
+    engine: Engine
+    layout: Layout
+
+    def group(self, *, gpu: str) -> dict[str, str]:
+        """The groups it belongs to."""
+        return {
+            "engine": self.engine.name,
+            "gpu": gpu,
+            "model": self.transformer.name,
+            "precision": self.precision.weights[main_component(self.transformer)].name,
+            "layout": str(self.layout),
+        }
+
+
+def deployment(cells: Cells, *, weights: str, kv: str, version: str, layout: Layout) -> Deployment:
+    """The names of a row, resolved.
+
+    Raises:
+        RowError: a name the catalogue does not know.
+    """
+    stored = weight_format(cells["model"], stated=cells[weights])
+    transformer = transformer_named(cells["model"].strip(), weights=stored)
+    precision = chosen_precision(
+        transformer,
+        weights=None if stored is None or published_in(transformer, stored) else stored,
+        kv=kv_format(cells[kv]),
+        formats=catalog.formats(),
+    )
+    engine = engine_named(cells["engine"], version=cells[version])
+    return Deployment(transformer=transformer, precision=precision, engine=engine, layout=layout)
+
+
+def memory_layout(cells: Cells) -> Layout:
+    """The layout of a memory row; with one GPU it is clear, with more the row must say how they are used.
+
+    Raises:
+        RowError: several GPUs and no word on how the model is cut.
+    """
+    gpus = whole(cells, "n_gpus", default=1)
+    if gpus > 1 and not cells["tp"].strip():
+        raise RowError("layout not stated")
+    tensor, data = whole(cells, "tp", default=1), whole(cells, "dp", default=1)
+    spread = cells["ep"].strip().lower()
+    expert = tensor * data if spread == "on" else whole(cells, "ep", default=1)
+    context = re.search(r"(?:DCP=|decode-context-parallel )(\d+)", cells["notes"])
+    return Layout(
+        tensor=tensor,
+        data=data,
+        pipeline=whole(cells, "pp", default=1),
+        expert=expert,
+        decode_context=int(context[1]) if context else 1,
+    )
+
+
+def settings_of(cells: Cells, *, engine: Engine) -> Settings:
+    """Engine settings a memory row states.
+
+    Raises:
+        RowError: a setting that is no number, or a version that divides memory in another way.
+        ValidationError: a setting out of range.
+    """
+    version, share = cells["version"], stated(cells, "gpu_memory_utilization")
+    if engine.name == "trtllm" and re.match(r"0\.|20[12]\d", version):
+        raise RowError("TensorRT-LLM before 1.0 sized its buffers when the engine was built")
+    if engine.name == "sglang" and share is None and re.match(r"0\.[0-4]\b", version):
+        raise RowError("SGLang before 0.5 took another share by default")
+    sequences = re.search(r"max_num_seqs[ =]*(\d+)", cells["notes"])
+    length, tokens = stated(cells, "max_model_len"), stated(cells, "max_num_batched_tokens")
+    return Settings(
+        utilization=share,
+        max_num_seqs=int(sequences[1]) if sequences else None,
+        max_batched_tokens=int(tokens) if tokens else None,
+        max_length=int(length) if length else None,
+        eager=cells["enforce_eager"].strip().lower() == "true",
+    )
+
+
+def verdict(held: Memory, *, length_stated: bool) -> str:
+    """What the engine does with a deployment, in the words of a memory row.
+
+    Without a stated length only the cache counts: whether any is left.
+    """
+    if held.pool <= 0:
+        return "no-fit"
+    if held.overflows:
+        return "oom"
+    return "kv-too-small" if length_stated and held.pool < held.longest else "ok"
+
+
+def memory_row(cells: Cells) -> Row:
+    """A memory row and its prediction; without a known GPU or budget only the weights.
+
+    Raises:
+        RowError: nothing can be predicted.
+    """
+    run = deployment(
+        cells, weights="weight_quant", kv="kv_dtype", version="version", layout=memory_layout(cells)
+    )
+    try:
+        settings, gpu = settings_of(cells, engine=run.engine), memory_gpu(cells)
+    except (RowError, ValidationError) as reason:
+        stages = stage_weight_bytes(run.transformer, run.precision, layout=run.layout)
+        heaviest = float(np.max(sum(stages.values()))) / GIB
+        return Row(
+            cells,
+            predicted={"weights_gib_per_gpu": heaviest},
+            group=run.group(gpu=cells["gpu"]),
+            skipped=f"weights only: {reason_of(reason)}",
+        )
+    length = settings.max_length or run.transformer.context_length
+    held = memory(
+        run.transformer,
+        run.precision,
+        layout=run.layout,
+        gpu=gpu,
+        engine=run.engine,
+        workload=Workload(prompt=max(length - 1, 1), output=1),
+        concurrency=1,
+        settings=settings,
+    )
+    predicted = {
+        "weights_gib_per_gpu": held.weights / GIB,
+        "non_torch_gib": held.non_torch / GIB,
+        "activation_peak_gib": held.activations / GIB,
+        "kv_gib_per_gpu": held.pool / GIB,
+        "kv_tokens": held.kv_tokens,
+        "cudagraph_gib": held.graphs / GIB,
+    } | ({"max_concurrency": held.requests} if settings.max_length else {})
+    return Row(
+        cells,
+        predicted={column: float(value) for column, value in predicted.items()},
+        verdict=verdict(held, length_stated=settings.max_length is not None),
+        group=run.group(gpu=gpu.name),
+    )
+
+
+def memory_gpu(cells: Cells) -> Gpu:
+    """The GPU of a memory row, with the size the driver reported; a round size is a name, not a report.
+
+    Raises:
+        RowError: none the catalogue knows.
+    """
+    size = re.fullmatch(r"\d+\.\d+", cells["gpu_mem_gb"].strip())
+    return gpu_named(cells["gpu"], size=float(size[0]) * GIB if size else None)
+
+
+def speed_row(cells: Cells) -> Row:
+    """A speed row and its prediction.
+
+    Raises:
+        RowError: nothing can be predicted.
+    """
+    layout = Layout(**{name: whole(cells, name, default=1) for name in ("tensor", "data", "expert")})
+    run = deployment(cells, weights="weights", kv="kv", version="engine_version", layout=layout)
+    gpu = gpu_named(cells["gpu"], size=None)
+    workload = Workload(
+        prompt=max(1, round(stated(cells, "prompt_tokens") or 1)),
+        output=max(1, round(stated(cells, "output_tokens") or 1)),
+        concurrency=whole(cells, "concurrency", default=1),
+    )
+    asked: dict[str, Any] = {
+        "layout": layout,
+        "gpu": gpu,
+        "engine": run.engine,
+        "workload": workload,
+        "concurrency": workload.concurrency,
+    }
+    held = memory(run.transformer, run.precision, **asked)
+    served = serve(run.transformer, run.precision, **asked, capacity=held.capacity)
+    predicted = {
+        "ttft_ms": float(np.squeeze(served.ttft)) / MS,
+        "tpot_ms": float(np.squeeze(served.tpot)) / MS,
+    }
+    return Row(cells, predicted=predicted, group=run.group(gpu=gpu.name))
+
+
+KINDS: tuple[tuple[tuple[str, ...], Callable[[Cells], Row], frozenset[str]], ...] = (
+    (
+        MEMORY_COLUMNS,
+        memory_row,
+        frozenset({"engine", "version", "model", "weight_quant", "kv_dtype", "gpu", "gpu_mem_gb", "n_gpus", "tp", "pp",
+                   "dp", "ep", "gpu_memory_utilization", "max_model_len", "max_num_batched_tokens", "enforce_eager",
+                   "notes"}),
+    ),
+    (
+        SPEED_COLUMNS,
+        speed_row,
+        frozenset({"engine", "engine_version", "model", "weights", "kv", "gpu", "tensor", "data", "expert",
+                   "prompt_tokens", "output_tokens", "concurrency"}),
+    ),
+)  # fmt: skip
+"""Measured columns, how a row is predicted, and the columns that needs."""
+
+
+def predicted_row(cells: Cells, *, predict: Callable[[Cells], Row]) -> Row:
+    """A row with its prediction, or with the reason there is none."""
+    try:
+        return predict(cells)
+    except (RowError, ValidationError) as reason:
+        return Row(cells, skipped=reason_of(reason))
+
+
+def reason_of(error: RowError | ValidationError) -> str:
+    """Why a row is skipped, in words."""
+    if isinstance(error, RowError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} is out of range: {first['msg']}"
+
+
+def validation(path: Path) -> Report:
+    """A file of measurements, predicted row by row.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no CSV file in one of the two sets of columns.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        columns = tuple(reader.fieldnames or ())
+        rows = [{name: row.get(name) or "" for name in columns} for row in reader]
+    return report_of(rows, columns=columns)
+
+
+def report_of(rows: Iterable[Cells], *, columns: Sequence[str]) -> Report:
+    """Rows in one of the two sets of columns, predicted.
+
+    Raises:
+        ValueError: the columns are of neither set.
+    """
+    for measured, predict, needed in KINDS:
+        if needed <= set(columns) and set(measured) & set(columns):
+            found = tuple(predicted_row(cells, predict=predict) for cells in rows)
+            outcome = (VERDICT,) if VERDICT in columns and predict is memory_row else ()
+            return Report(
+                columns=tuple(columns),
+                measured=tuple(name for name in measured if name in columns) + outcome,
+                rows=found,
+            )
+    least = min((needed - set(columns) for _, _, needed in KINDS), key=len)
+    raise ValueError(
+        f"neither memory nor speed measurements; the nearest set lacks {', '.join(sorted(least))}"
+    )
+
+
+def relative_error(row: Row, column: str) -> float | None:
+    """predicted / measured - 1; None where either is missing or the measured one is not above zero."""
+    measured, predicted = number(row.cells.get(column)), row.predicted.get(column)
+    return predicted / measured - 1 if measured and measured > 0 and predicted is not None else None
+
+
+# --- reports
+
+
+def write_rows(report: Report, path: Path) -> None:
+    """Every row of the file with `predicted_<column>` for each measured one, and `skipped` with the reason."""
+    added = [f"predicted_{column}" for column in report.measured]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=[*report.columns, *added, "skipped"])
+        writer.writeheader()
+        for row in report.rows:
+            predicted = {f"predicted_{column}": f"{value:.6g}" for column, value in row.predicted.items()}
+            if VERDICT in report.measured:
+                predicted[f"predicted_{VERDICT}"] = row.verdict
+            writer.writerow(
+                dict(row.cells) | {name: predicted.get(name, "") for name in added} | {"skipped": row.skipped}
+            )
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """A report as plain values."""
+    columns = [column for column in report.measured if column != VERDICT]
+    overall = {column: vars(errors) for column in columns if (errors := report.errors(column))}
+    groups = {
+        kind: {
+            column: {name: vars(e) for name, e in report.by_group(kind, column).items()} for column in columns
+        }
+        for kind in GROUPS
+    }
+    found: dict[str, Any] = {
+        "rows": len(report.rows),
+        "predicted": sum(bool(row.predicted) for row in report.rows),
+        "skipped": report.skipped,
+        "errors": overall,
+        "groups": groups,
+    }
+    if report.verdicts:
+        found["verdicts"] = {
+            "count": len(report.verdicts),
+            "right": 1 - len(report.wrong_verdicts) / len(report.verdicts),
+            "wrong": [
+                {"id": row.cells.get("id", ""), "measured": row.cells[VERDICT], "predicted": row.verdict}
+                for row in report.wrong_verdicts
+            ],
+        }
+    return found
+
+
+def written_report(report: Report) -> str:
+    """A report as a person reads it on a terminal."""
+    predicted = sum(bool(row.predicted) for row in report.rows)
+    lines = [f"{predicted} of {len(report.rows)} rows predicted, {len(report.rows) - predicted} skipped", ""]
+    lines += [f"  {count:>5} {reason}" for reason, count in report.skipped.items()]
+    columns = [column for column in report.measured if column != VERDICT]
+    lines += ["", f"{'':<44}{'rows':>6}{'median':>9}{'p90':>9}{'bias':>9}", "overall"]
+    lines += [written_errors(column, errors) for column in columns if (errors := report.errors(column))]
+    for kind in GROUPS:
+        for column in columns:
+            found = report.by_group(kind, column)
+            if len(found) > 1:
+                lines += [
+                    f"{column} by {kind}",
+                    *(written_errors(name, errors) for name, errors in found.items()),
+                ]
+    if report.verdicts:
+        right = len(report.verdicts) - len(report.wrong_verdicts)
+        lines += ["", f"fits or not: {right} of {len(report.verdicts)} right; wrong:"]
+        lines += [
+            f"  {row.cells.get('id', '')}: {row.cells['model'] or 'model not stated'}: predicted {row.verdict}, was "
+            f"{row.cells[VERDICT][:70]}"
+            for row in report.wrong_verdicts
+        ]
+    return "\n".join(lines)
+
+
+def written_errors(name: str, errors: Errors) -> str:
+    """One line of the table."""
+    return f"  {name[:41]:<42}{errors.count:>6}{errors.median:>9.1%}{errors.p90:>9.1%}{errors.bias:>+9.1%}"

@@ -1,0 +1,133 @@
+"""What one rank holds: parameters and cache, by layer kind and pipeline stage, on the fullest rank.
+
+Shapes: a layout's fields broadcast to [...]; functions that look at pipeline stages add one last axis,
+[..., stages], as long as the deepest pipeline; stages a layout does not have are empty.
+"""
+
+import numpy as np
+
+from parplan.formats import Component, Precision
+from parplan.layout import Layout, stage_bounds
+from parplan.transformer import Block, Cut, Experts, Mixer, Recurrent, Transformer
+from parplan.units import Array, Bytes, Count, Number
+
+INDEX_BYTES = 132 / 128
+"""Bytes per element of a sparse-attention index: 8-bit keys with one 32-bit scale per 128, whatever the KV
+format (vLLM vllm/model_executor/models/deepseek_v2.py, `DeepseekV32IndexerCache`, read 2026-11-29)."""
+
+
+def layers_per_stage(transformer: Transformer, *, layout: Layout) -> Array:
+    """Layers of each kind on each pipeline stage.
+
+    Returns:
+        [..., stages, kinds]; sums over stages to the model's layers.
+    """
+    kinds = np.eye(len(transformer.blocks))[list(transformer.sequence)]
+    before = np.concatenate([np.zeros((1, len(transformer.blocks))), np.cumsum(kinds, axis=0)])
+    bounds = stage_bounds(len(transformer.sequence), pipeline=layout.pipeline)
+    counted: Array = np.diff(before[bounds], axis=-2)
+    return counted
+
+
+def kv_copies_cut(mixer: Mixer, *, layout: Layout) -> Number:
+    """Ways tensor parallelism really cuts the KV heads of a mixer; beyond one per rank they are repeated.
+
+    heads / ceil(heads / tensor)
+    """
+    return mixer.kv_heads / np.ceil(mixer.kv_heads / np.asarray(layout.tensor))
+
+
+def cut_share(cut: Cut, *, mixer: Mixer, layout: Layout) -> Count:
+    """Parameters of one mixer on one rank."""
+    return (
+        cut.tensor / np.asarray(layout.tensor) + cut.kv / kv_copies_cut(mixer, layout=layout) + cut.replicated
+    )
+
+
+def experts_held(experts: Experts, *, layout: Layout) -> Count:
+    """Whole-expert equivalents of one layer on the fullest rank: experts per group, each cut among its ranks.
+
+        ceil(count / expert) / (tensor x data / expert)
+
+    >>> experts = Experts(count=128, chosen=8, inputs=1, width=1)
+    >>> float(experts_held(experts, layout=Layout(tensor=8, expert=8)))
+    16.0
+    """
+    expert = np.asarray(layout.expert)
+    return np.asarray(np.ceil(experts.count / expert) * expert / np.asarray(layout.width))
+
+
+def block_share(block: Block, *, layout: Layout) -> dict[Component, Count]:
+    """Parameters of one layer on the fullest rank, by component."""
+    tensor = np.asarray(layout.tensor)
+    share: dict[Component, Count] = {}
+    if block.mixer:
+        name: Component = "recurrent" if isinstance(block.mixer, Recurrent) else "attention"
+        share[name] = cut_share(block.mixer.cut, mixer=block.mixer, layout=layout)
+        share["indexer"] = block.mixer.index_parameters
+    if block.dense:
+        share["dense_ffn"] = block.dense.parameters / tensor
+    if block.experts:
+        share["routed_experts"] = experts_held(block.experts, layout=layout) * block.experts.expert_parameters
+        share["shared_experts"] = block.experts.shared_parameters / tensor
+        share["router"] = block.experts.router
+    return share | {"norms": block.norms, "other": block.other}
+
+
+def stage_parameters(transformer: Transformer, *, layout: Layout) -> dict[Component, Array]:
+    """Parameters of every component on the fullest rank of every pipeline stage, [..., stages].
+
+    The embedding lives on the first stage, the head (or the tied embedding again) on the last, both cut along the
+    vocabulary. Vision towers are on the first stage and cut like the layers (vLLM `mm_encoder_tp_mode` weights).
+    """
+    layers = layers_per_stage(transformer, layout=layout)
+    held: dict[Component, Array] = {}
+    for kind, block in enumerate(transformer.blocks):
+        for component, parameters in block_share(block, layout=layout).items():
+            part = layers[..., kind] * np.asarray(parameters)[..., None]
+            held[component] = held.get(component, 0.0) + part
+    stage = np.arange(layers.shape[-2])
+    first = (stage == 0).astype(float)
+    last = (stage == np.asarray(layout.pipeline)[..., None] - 1).astype(float)
+    tensor = np.asarray(layout.tensor)[..., None]
+    head = transformer.head or transformer.embedding - transformer.lookup
+    held["embedding"] = first * transformer.embedding / tensor
+    held["head"] = last * head / tensor * (1.0 if transformer.head else 1 - first)
+    held["norms"] = held["norms"] + last * transformer.final_norm
+    held["vision"] = first * transformer.vision / tensor
+    return held
+
+
+def stage_weight_bytes(
+    transformer: Transformer, precision: Precision, *, layout: Layout
+) -> dict[Component, Array]:
+    """Weight bytes of every component on the fullest rank of every pipeline stage, [..., stages]."""
+    return {
+        component: parameters * precision.bytes_per_parameter(component)
+        for component, parameters in stage_parameters(transformer, layout=layout).items()
+    }
+
+
+def cache_share(mixer: Mixer, *, layout: Layout) -> Number:
+    """Share of one layer's cache of one sequence that one rank of its attention group holds.
+
+    KV heads are cut by tensor parallelism until each rank has one, then repeated; a latent (MLA) is one head,
+    so every rank keeps all of it. Decode-context parallelism cuts along the sequence among ranks that repeat.
+    """
+    cut = kv_copies_cut(mixer, layout=layout)
+    return 1 / cut if isinstance(mixer, Recurrent) else 1 / (cut * np.asarray(layout.decode_context))
+
+
+def cache_bytes(mixer: Mixer, precision: Precision, *, length: Count) -> Bytes:
+    """Bytes one layer's cache of one sequence takes as the model defines it, states included, before any cut.
+
+    Args:
+        length: tokens of the sequence, [...].
+    """
+    cache, element = mixer.cache, precision.kv.bytes_per_element
+    held = np.minimum(length, cache.window) if cache.window else np.asarray(length)
+    states = cache.convolution * precision.bytes_per_parameter("norms")
+    if isinstance(mixer, Recurrent):
+        states = states + cache.state * mixer.state_bytes
+    growing = element * (cache.growing * held + cache.compressed * np.asarray(length))
+    return growing + INDEX_BYTES * cache.index * np.asarray(length) + states

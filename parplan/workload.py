@@ -1,0 +1,36 @@
+"""What users ask of one replica."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from parplan.provenance import Value
+
+Target = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Workload(Value):
+    """Requests as they come: how long, how many at once, how fast they must be."""
+
+    prompt: int = Field(default=1024, ge=1, le=10_000_000)
+    """Prompt tokens of a mean request."""
+    output: int = Field(default=1024, ge=1, le=1_000_000)
+    """Output tokens of a mean request."""
+    concurrency: int = Field(default=64, ge=1, le=65_536)
+    """Requests one replica has in hand at once."""
+    prefix_hit: float = Field(default=0.0, ge=0, le=1)
+    """Share of prompt tokens found in the prefix cache."""
+    ttft: Target | None = None
+    """Target for the time to first token, seconds. None: no target."""
+    tpot: Target | None = None
+    """Target for the time per output token, seconds. None: no target."""
+
+    @property
+    def length(self) -> int:
+        """Tokens a request holds in the cache when it ends."""
+        return self.prompt + self.output
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens a request holds in the cache on average while it decodes."""
+        return self.prompt + self.output / 2

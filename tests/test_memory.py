@@ -1,0 +1,379 @@
+"""Memory of the worst rank: parts sum to the whole, budgets follow each engine, caches what its allocator takes."""
+
+import time
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from parplan import catalog
+from parplan.calibration import Exact, Grouped, TwoPools
+from parplan.formats import COMPONENTS, Precision
+from parplan.layout import Layout
+from parplan.memory import (
+    Memory,
+    Settings,
+    Store,
+    exact_charge,
+    graph_sizes,
+    grouped_charge,
+    memory,
+    two_pool_charge,
+)
+from parplan.planner import chosen_precision
+from parplan.transformer import Transformer
+from parplan.units import GIB
+from parplan.workload import Workload
+
+LLAMA_8B = "meta-llama/Meta-Llama-3.1-8B"
+LLAMA_70B = "meta-llama/Meta-Llama-3.1-70B"
+GEMMA = "google/gemma-3-27b-it"
+DEEPSEEK = "deepseek-ai/DeepSeek-V3"
+ENGINES = ("vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm", "ideal")
+
+
+def model(name: str) -> Transformer:
+    """A model of the catalogue."""
+    return catalog.model(name).transformer
+
+
+def plain(transformer: Transformer, *, weights: str = "bf16", kv: str = "bf16") -> Precision:
+    """One format for all that a quantiser touches."""
+    known = catalog.formats()
+    return chosen_precision(transformer, weights=known[weights], kv=known[kv], formats=known)
+
+
+def held(
+    name: str = LLAMA_8B,
+    *,
+    engine: str = "vllm-0.17",
+    gpu: str = "h100-sxm",
+    layout: Layout | None = None,
+    length: int = 8192,
+    concurrency: int | NDArray[np.int64] = 16,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    told: Settings | None = None,
+) -> Memory:
+    """Memory of a model of the catalogue."""
+    transformer = model(name)
+    return memory(
+        transformer,
+        plain(transformer, weights=weights, kv=kv),
+        layout=layout or Layout(),
+        gpu=catalog.gpus()[gpu],
+        engine=catalog.engines()[engine],
+        workload=Workload(prompt=length - 1, output=1),
+        concurrency=concurrency,
+        settings=told,
+    )
+
+
+# --- conservation and budgets
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "layout", [Layout(), Layout(tensor=4), Layout(data=2), Layout(pipeline=4), Layout(tensor=2, pipeline=3)]
+)
+def test_the_parts_are_the_whole_gpu(engine: str, layout: Layout) -> None:
+    one = held(engine=engine, layout=layout)
+    parts = one.weights + one.activations + one.context + one.non_torch + one.graphs + one.kv + one.free
+    assert parts == pytest.approx(one.usable)
+    assert one.free >= 0
+    assert 0 <= one.kv <= one.pool
+
+
+@pytest.mark.parametrize(
+    ("engine", "inside"),
+    [
+        ("vllm", ("weights", "activations", "non_torch", "graphs")),
+        ("vllm-0.17", ("weights", "activations", "non_torch")),
+        ("vllm-0.16", ("weights", "activations", "non_torch")),
+    ],
+)
+def test_vllm_divides_a_share_of_the_whole(engine: str, inside: tuple[str, ...]) -> None:
+    """Logged by 0.19: 19.53 = 75.23 - 51.45 - 3.99 - 0.26 GiB, and since 0.21 minus the graphs as well."""
+    one = held(GEMMA, engine=engine)
+    assert one.pool + sum(getattr(one, name) for name in inside) + one.reserve == pytest.approx(one.usable)
+    share = catalog.engines()[engine].memory.utilization
+    assert share
+    assert one.reserve == pytest.approx((1 - share) * one.usable)
+
+
+def test_sglang_keeps_a_share_of_what_is_free_and_counts_only_weights() -> None:
+    """Logged: 63.72 GiB after loading of 78.81 before, mem_fraction_static 0.88: 63.72 - 0.12 x 78.81 = 54.26."""
+    one = held(engine="sglang", told=Settings(utilization=0.88))
+    before = one.usable - one.context
+    assert one.pool == pytest.approx(before - one.weights - 0.12 * before)
+    assert one.pool / GIB == pytest.approx(54.26, rel=0.01)
+
+
+@pytest.mark.parametrize(("gpu", "share"), [("h100-sxm", 0.836), ("rtx-4090", 0.847)])
+def test_sglang_reserves_by_what_it_runs(gpu: str, share: float) -> None:
+    """The automatic fractions follow from 512 MiB + 1.5 MiB per prefill token + 2 MiB per graph sequence + ranks."""
+    one = held(engine="sglang", gpu=gpu)
+    left = one.reserve / (one.usable - one.context)
+    assert 1 - left == pytest.approx(share, abs=0.005)
+
+
+def test_tensorrt_llm_takes_a_share_of_what_is_left() -> None:
+    """Logged: 17.83 GiB free after the engine, fraction 0.9: 16.05 GiB for the cache."""
+    one = held(engine="trtllm")
+    left = one.usable - one.overhead - one.weights - one.activations
+    assert one.pool == pytest.approx(0.9 * left)
+
+
+def test_the_ideal_engine_adds_nothing() -> None:
+    one = held(engine="ideal")
+    assert one.pool == pytest.approx(one.usable - one.weights)
+    assert one.activations == one.overhead == one.reserve == 0
+    assert one.kv == pytest.approx(one.kv_ideal)
+
+
+def test_what_does_not_load_is_a_value() -> None:
+    one = held(LLAMA_70B)
+    assert one.pool < 0
+    assert one.free < 0
+    assert not one.starts
+    assert one.kv == one.capacity == one.kv_tokens == 0
+    assert one.kv_needed > 0
+
+
+# --- the worst rank
+
+
+def test_the_pool_is_what_the_fullest_stage_has() -> None:
+    """The last stage samples: Llama-8B at PP2 has the pool of the last stage, 65.6 GiB, not the first one's 66.5."""
+    two = held(layout=Layout(pipeline=2), told=Settings(utilization=0.95))
+    assert two.stage == 1
+    assert two.pool / GIB == pytest.approx(65.6, rel=0.005)
+
+
+def test_each_stage_keeps_only_its_own_layers() -> None:
+    one, four = held(LLAMA_70B, weights="fp8"), held(LLAMA_70B, weights="fp8", layout=Layout(pipeline=4))
+    assert four.request == pytest.approx(one.request / 4)
+
+
+def test_stages_a_layout_does_not_have_never_decide() -> None:
+    mixed = held(layout=Layout.stack([Layout(), Layout(pipeline=8)]).column())
+    assert mixed.stage[:, 0].tolist() == [0, 7]
+    assert mixed.pool[0, 0] == pytest.approx(held().pool)
+
+
+def test_a_latent_fills_every_tensor_rank_but_data_ranks_share_the_requests() -> None:
+    """Logged on eight B200: 20.4 requests of a million tokens with TP8, 156.9 with DP8."""
+    tensor = held(DEEPSEEK, layout=Layout(tensor=8), gpu="h200-sxm", weights="fp8-block")
+    data = held(DEEPSEEK, layout=Layout(data=8, expert=8), gpu="h200-sxm", weights="fp8-block")
+    assert data.request == pytest.approx(tensor.request)
+    assert data.requests / tensor.requests == pytest.approx(8 * data.pool / tensor.pool)
+
+
+def test_decode_context_multiplies_the_tokens() -> None:
+    """Logged: 715,072 tokens with TP8, 5,721,088 with DCP8 beside it."""
+    one, eight = (
+        held(DEEPSEEK, layout=Layout(tensor=8, decode_context=cut), gpu="h200-sxm", weights="fp8-block")
+        for cut in (1, 8)
+    )
+    assert eight.kv_tokens == pytest.approx(8 * one.kv_tokens)
+
+
+def test_kv_heads_are_not_cut_below_one() -> None:
+    four, eight, sixteen = (
+        held(LLAMA_70B, layout=Layout(tensor=width), weights="fp8") for width in (4, 8, 16)
+    )
+    assert eight.request == pytest.approx(four.request / 2)
+    assert sixteen.request == pytest.approx(eight.request)
+
+
+# --- what a request is charged
+
+
+def group(layers: float, per_token: float, *, window: int | None = None, state: float = 0.0) -> Store:
+    """Layers of one kind on one stage."""
+    return Store(
+        layers=np.array([layers]), per_token=np.array([per_token]), state=np.array([state]), window=window
+    )
+
+
+UNIFORM = Grouped(padded_up_to=1.25, logs="blocks")
+FULL, SLIDING = group(10, 8192), group(52, 8192, window=1024)
+
+
+def test_groups_are_padded_to_equal_size() -> None:
+    """Gemma-3-27B: 10 full and 52 sliding layers become seven groups of ten, 573,440 bytes per logged token."""
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
+    assert charged.logged_token == pytest.approx(573_440)
+
+
+def test_a_window_saves_nothing_while_a_step_is_as_long_as_the_request() -> None:
+    """One block of 16 tokens more per windowed group: 3590 blocks of ten layers for Gemma-3-27B at 8192 tokens."""
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
+    assert charged.request == pytest.approx((512 + 6 * 513) * 10 * 16 * 8192)
+
+
+def test_a_window_saves_when_requests_outgrow_it() -> None:
+    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, batched_tokens=2048)
+    ideal = exact_charge([FULL, SLIDING], block=1, length=131_072)
+    whole = 62 * 8192 * 131_072
+    assert ideal.request < long.request < whole / 3
+
+
+def test_nearly_equal_kinds_are_padded_to_the_larger_one() -> None:
+    """gpt-oss-20b with a drafter: 13 full and 12 sliding layers are two groups of 13, not three of 12."""
+    kept = [group(13, 2048), group(12, 2048, window=128)]
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, batched_tokens=8192)
+    assert charged.logged_token == pytest.approx(2 * 13 * 2048)
+
+
+def test_pages_grow_until_a_state_fits() -> None:
+    """Qwen3-Next at TP2: 544-token blocks; 12 attention layers of 1024 B and 36 state pages: 3.02 GiB at 262,144."""
+    kept = [group(12, 1024), group(36, 0, state=548_864)]
+    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, batched_tokens=8192)
+    assert charged.request / GIB == pytest.approx(3.02, abs=0.01)
+
+
+def test_without_windows_or_states_nothing_is_padded() -> None:
+    kept = [group(30, 1024), group(1, 4096)]
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, batched_tokens=8192)
+    assert charged.request == exact_charge(kept, block=16, length=1600).request == 1600 * (30 * 1024 + 4096)
+
+
+@given(length=st.integers(1, 1_000_000), batched=st.integers(1, 65_536))
+def test_no_allocator_takes_less_than_the_model_defines(length: int, batched: int) -> None:
+    kept = [FULL, SLIDING, group(5, 0, state=1e6)]
+    ideal = exact_charge(kept, block=1, length=length).request
+    assert exact_charge(kept, block=16, length=length).request >= ideal
+    assert two_pool_charge(kept, share=0.8, length=length).request >= ideal * (1 - 1e-12)
+    assert grouped_charge(kept, allocator=UNIFORM, length=length, batched_tokens=batched).request >= ideal
+
+
+def test_two_pools_hold_a_fixed_share_of_windowed_tokens() -> None:
+    charged = two_pool_charge([FULL, SLIDING], share=0.8, length=8192)
+    assert charged.request == pytest.approx(8192 * 8192 * (10 + 0.8 * 52))
+    short = two_pool_charge([FULL, SLIDING], share=0.8, length=512)
+    assert short.request == pytest.approx(8192 * 512 / 0.8 * (10 + 0.8 * 52))
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("vllm", Grouped), ("sglang", TwoPools), ("trtllm", Exact)])
+def test_each_engine_has_its_allocator(engine: str, kind: type) -> None:
+    assert isinstance(catalog.engines()[engine].memory.allocator, kind)
+
+
+def test_a_cache_of_half_the_width_holds_twice_the_tokens() -> None:
+    assert held(kv="fp8").kv_tokens == pytest.approx(2 * held().kv_tokens)
+
+
+def test_allocated_is_at_least_ideal() -> None:
+    for name in (LLAMA_8B, GEMMA):
+        one = held(name)
+        assert one.request >= one.request_ideal
+        assert one.kv_ideal <= one.kv * (1 + 1e-12)
+
+
+# --- settings
+
+
+def test_the_sampler_shrinks_with_its_slots() -> None:
+    """gpt-oss-120b on one H100: 1024 slots leave no cache before 0.17; fewer slots do, fewer step tokens do not."""
+    name, told = "openai/gpt-oss-120b", {"utilization": 0.95}
+    default, tokens, slots = (
+        held(name, engine="vllm-0.16", weights="mxfp4", length=2, told=Settings.model_validate(told | more))
+        for more in ({}, {"max_batched_tokens": 1024}, {"max_num_seqs": 128})
+    )
+    assert tokens.pool - default.pool < 1 * GIB
+    assert slots.pool - default.pool > 5 * GIB
+
+
+def test_eager_records_no_graphs() -> None:
+    assert held(told=Settings(eager=True)).graphs == 0
+    assert held().graphs > 0
+    assert graph_sizes(16) < graph_sizes(512) == 51
+
+
+def test_a_longer_limit_is_harder_to_start_with() -> None:
+    assert held(told=Settings(utilization=0.25, max_length=2048)).starts
+    assert not held(told=Settings(utilization=0.25, max_length=131_072)).starts
+
+
+@pytest.mark.parametrize(
+    "bad", [{"utilization": 0}, {"utilization": 1.1}, {"max_num_seqs": 0}, {"colour": "red"}]
+)
+def test_settings_out_of_range_are_refused(bad: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate(bad)
+
+
+# --- shape
+
+
+@settings(deadline=None, max_examples=25)
+@given(low=st.floats(0.3, 0.9), more=st.floats(0.01, 0.1), length=st.integers(2, 100_000))
+def test_a_larger_share_never_holds_less(low: float, more: float, length: int) -> None:
+    small, large = (held(length=length, told=Settings(utilization=share)) for share in (low, low + more))
+    assert large.pool > small.pool
+    assert large.requests >= small.requests
+    assert held(length=length + 16).requests < held(length=length).requests
+
+
+def test_more_requests_use_more_until_the_pool_is_full() -> None:
+    one = held(concurrency=np.array([1, 8, 64, 512]))
+    assert one.kv_needed.tolist() == [n * float(one.request) for n in (1, 8, 64, 512)]
+    assert one.kv[0] < one.kv[1] < one.kv[2]
+    assert one.kv[3] == one.capacity * one.request
+    assert one.running.tolist() == [1, 8, min(64, one.capacity), one.capacity]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", [LLAMA_8B, GEMMA, DEEPSEEK])
+def test_many_layouts_at_once_are_the_same_as_one_by_one(engine: str, name: str) -> None:
+    layouts = [
+        Layout(),
+        Layout(tensor=8),
+        Layout(data=4),
+        Layout(tensor=2, pipeline=3),
+        Layout(pipeline=2, data=2),
+    ]
+    batches = np.array([1, 100])
+    together = held(name, engine=engine, layout=Layout.stack(layouts).column(), concurrency=batches)
+    for index, layout in enumerate(layouts):
+        alone = held(name, engine=engine, layout=layout, concurrency=batches)
+        for field in fields(Memory):
+            if field.name not in ("usable", "weights_by_component", "stage"):
+                every = np.broadcast_to(getattr(together, field.name), (5, 2))
+                assert every[index] == pytest.approx(np.broadcast_to(getattr(alone, field.name), 2)), (
+                    field.name
+                )
+
+
+def test_a_whole_grid_takes_milliseconds() -> None:
+    layouts = Layout.stack(
+        [
+            Layout(tensor=t, data=d, pipeline=p)
+            for t in (1, 2, 4, 8)
+            for d in (1, 2, 4, 8)
+            for p in range(1, 17)
+        ]
+    )
+    transformer = model(DEEPSEEK)
+    precision = Precision(
+        weights=dict.fromkeys(COMPONENTS, catalog.formats()["fp8"]), kv=catalog.formats()["fp8"]
+    )
+    spent = []
+    for _ in range(3):
+        start = time.perf_counter()
+        memory(
+            transformer,
+            precision,
+            layout=layouts.column(),
+            gpu=catalog.gpus()["h100-sxm"],
+            engine=catalog.engines()["vllm"],
+            workload=Workload(),
+            concurrency=np.arange(1, 33),
+        )
+        spent.append(time.perf_counter() - start)
+    assert min(spent) < 0.05

@@ -1,0 +1,346 @@
+"""Predictions beside measurements: names are resolved or refused, nothing is guessed, errors are counted right."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from parplan import catalog
+from parplan.validate import (
+    MEMORY_COLUMNS,
+    Report,
+    Row,
+    RowError,
+    base_name,
+    engine_named,
+    gpu_named,
+    kv_format,
+    measured_fit,
+    number,
+    relative_error,
+    report_json,
+    report_of,
+    transformer_named,
+    validation,
+    weight_format,
+    write_rows,
+    written_report,
+)
+
+LOGGED = {
+    "id": "A1",
+    "engine": "vllm",
+    "version": "0.19.0",
+    "model": "meta-llama/Meta-Llama-3.1-8B-Instruct",
+    "weight_quant": "bfloat16",
+    "kv_dtype": "auto",
+    "gpu": "H100-80GB-SXM",
+    "gpu_mem_gb": "79.19",
+    "n_gpus": "1",
+    "tp": "1",
+    "pp": "1",
+    "dp": "1",
+    "ep": "",
+    "gpu_memory_utilization": "0.95",
+    "max_model_len": "8192",
+    "max_num_batched_tokens": "8192",
+    "enforce_eager": "false",
+    "weights_gib_per_gpu": "14.99",
+    "non_torch_gib": "0.25",
+    "activation_peak_gib": "1.89",
+    "kv_gib_per_gpu": "58.11",
+    "kv_tokens": "476016",
+    "max_concurrency": "58.11",
+    "cudagraph_gib": "0.94",
+    "outcome": "ok",
+    "notes": "max_num_seqs 1024",
+}
+TIMED = {
+    "id": "B1",
+    "engine": "vllm",
+    "engine_version": "0.19.0",
+    "model": "meta-llama/Meta-Llama-3.1-8B",
+    "weights": "bf16",
+    "kv": "",
+    "gpu": "h100-sxm",
+    "tensor": "1",
+    "data": "1",
+    "expert": "1",
+    "prompt_tokens": "1024",
+    "output_tokens": "256",
+    "concurrency": "8",
+    "ttft_ms": "",
+    "tpot_ms": "7.5",
+}
+
+
+def one(cells: Mapping[str, str]) -> Row:
+    """The only row of a report."""
+    return report_of([cells], columns=list(cells)).rows[0]
+
+
+def test_a_logged_start_up_is_predicted_part_by_part() -> None:
+    """vLLM 0.19 on one H100: 58.11 GiB of cache at 0.95, from 2,048 to 32,768 tokens of length alike."""
+    row = one(LOGGED)
+    assert row.verdict == "ok"
+    assert row.skipped == ""
+    for column in MEMORY_COLUMNS:
+        error = relative_error(row, column)
+        assert error is not None
+        assert abs(error) < (0.2 if column == "cudagraph_gib" else 0.01), column
+
+
+def test_a_timed_row_is_predicted() -> None:
+    row = one(TIMED)
+    assert set(row.predicted) == {"ttft_ms", "tpot_ms"}
+    assert row.predicted["tpot_ms"] == pytest.approx(7.5, rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model": "nobody/Knows-This-9B"}, "not in the catalogue"),
+        ({"model": ""}, "no model stated"),
+        ({"weight_quant": "4-bit"}, "weight format"),
+        ({"kv_dtype": "ternary"}, "KV format"),
+        ({"engine": "lmdeploy"}, "not modelled"),
+        ({"version": "nightly"}, "version"),
+        ({"n_gpus": "4", "tp": ""}, "layout not stated"),
+        ({"n_gpus": "2+"}, "not one number"),
+        ({"tp": "0"}, "whole number"),
+    ],
+)
+def test_what_is_unknown_is_skipped_with_the_reason(changed: dict[str, str], reason: str) -> None:
+    row = one(LOGGED | changed)
+    assert row.predicted == {}
+    assert reason in row.skipped
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gpu": "some GPU"},
+        {"gpu": ""},
+        {"gpu_memory_utilization": "0.80/0.93"},
+        {"gpu_memory_utilization": "7"},
+    ],
+)
+def test_without_a_gpu_or_a_budget_only_the_weights_are_predicted(changed: dict[str, str]) -> None:
+    row = one(LOGGED | changed)
+    assert set(row.predicted) <= {"weights_gib_per_gpu"}
+    assert row.skipped
+    assert row.verdict == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic", "llama-3.3-70b"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b"),
+        ("google/gemma-3-27b-it", "gemma-3-27b"),
+        ("gaunernst/gemma-3-27b-it-int4-awq", "gemma-3-27b"),
+        ("nvidia/DeepSeek-V3.2-NVFP4", "deepseek-v3.2"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("meta-llama/Llama-2-7b-hf", "llama-2-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+    ],
+)
+def test_names_of_one_architecture_share_a_base(name: str, base: str) -> None:
+    assert base_name(name) == base
+
+
+def test_a_base_name_keeps_sizes_apart() -> None:
+    names = [
+        "Qwen3-8B",
+        "Qwen3-14B",
+        "Qwen2.5-7B",
+        "Qwen2.5-Coder-7B",
+        "gemma-2-27b-it",
+        "gemma-3-27b-it",
+        "phi-4",
+    ]
+    assert len({base_name(name) for name in names}) == len(names)
+
+
+def test_every_model_of_the_catalogue_is_found_by_its_own_name() -> None:
+    for name in catalog.model_files():
+        assert transformer_named(name, weights=None) == catalog.model(name).transformer
+
+
+def test_a_checkpoint_in_the_stated_format_comes_first() -> None:
+    formats = catalog.formats()
+    assert "FP8" in transformer_named("Qwen/Qwen3-235B-A22B", weights=formats["fp8"]).name
+    assert "NVFP4" in transformer_named("Qwen/Qwen3-235B-A22B", weights=formats["nvfp4"]).name
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "found"),
+    [
+        ("H100-80GB-SXM", None, "h100-sxm"),
+        ("H100-80GB", None, "h100-sxm"),
+        ("H200 (8x)", None, "h200-sxm"),
+        ("A100-40GB", None, "a100-sxm-40"),
+        ("NVIDIA RTX 5090", None, "rtx-5090"),
+        ("RTX 4090-class", None, "rtx-4090"),
+        ("mi300x", None, "mi300x"),
+        ("L40S/A40-class", 44.39, "l40s"),
+        ("184.31 GiB Blackwell (GB200-class)", 184.31, "gb200-nvl72"),
+    ],
+)
+def test_gpus_are_known_by_the_names_people_give_them(name: str, size: float | None, found: str) -> None:
+    gpu = gpu_named(name, size=size)
+    assert gpu.name == found
+    assert gpu.memory == (size or catalog.gpus()[found].memory)
+
+
+@pytest.mark.parametrize("name", ["", "24 GB GPU", "H1000", "L40S/A40-class", "A10/A10G 24GB"])
+def test_a_gpu_that_could_be_any_is_refused(name: str) -> None:
+    with pytest.raises(RowError):
+        gpu_named(name, size=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "engine"),
+    [
+        ("vllm", "0.6.4 (V0)", "vllm-0.16"),
+        ("vllm", "0.16.0", "vllm-0.16"),
+        ("vllm", "0.17.1", "vllm-0.17"),
+        ("vllm", "0.20.2", "vllm-0.17"),
+        ("vllm", "0.26.1rc1.dev608", "vllm"),
+        ("vllm", "2025-07 (0.9/0.10)", "vllm-0.16"),
+        ("vllm", "2026-08", "vllm"),
+        ("vllm", "", "vllm"),
+        ("sglang", "0.5.9", "sglang"),
+        ("tensorrt-llm", "1.x", "trtllm"),
+    ],
+)
+def test_versions_belong_to_families(name: str, version: str, engine: str) -> None:
+    assert engine_named(name, version=version).name == engine
+
+
+def test_formats_are_read_from_the_column_or_the_name() -> None:
+    def name(model: str, words: str) -> str | None:
+        found = weight_format(model, stated=words)
+        return found.name if found else None
+
+    assert name("org/Model-8B", "bfloat16") == "bf16"
+    assert name("org/Model-8B-quantized.w8a8", "compressed-tensors") == "int8"
+    assert name("org/Model-8B-fp8-dynamic", "compressed-tensors") == "fp8"
+    assert name("org/Model-8B-AWQ", "awq-int4") == "int4-g128"
+    assert name("org/Model-8B", "fp8 (block)") == "fp8"
+    assert name("org/Model-8B", "") is None
+    assert kv_format("auto") is None
+    fp8 = kv_format("fp8_e4m3")
+    assert fp8
+    assert fp8.name == "fp8"
+
+
+def test_numbers_with_notes_count_only_when_the_note_changes_nothing() -> None:
+    assert number("8.11") == 8.11
+    assert number("0.9 (default)") == 0.9
+    assert number("40.12 (min of 40.39/40.35/40.12)") == 40.12
+    assert number("0.52 (est)") == 0.52
+    for cell in (
+        "",
+        "11.22 (weights+non-torch)",
+        "27.63 / 28.48 (other stage)",
+        "25.1 (GB, user)",
+        "-28.14 (bug)",
+        "n/a",
+    ):
+        assert number(cell) is None
+
+
+def test_outcomes_are_read_without_guessing() -> None:
+    assert measured_fit("ok only after raising the share") is True
+    assert measured_fit("oom: graph capture") is False
+    assert measured_fit("capture with 0.00 GB left") is None
+
+
+# --- reports
+
+
+def measured(*pairs: tuple[float, float]) -> Report:
+    """A report of one column with these measured and predicted values."""
+    rows = tuple(
+        Row({"tpot_ms": str(seen)}, predicted={"tpot_ms": told}, group={"gpu": "a" if seen < 100 else "b"})
+        for seen, told in pairs
+    )
+    return Report(columns=("tpot_ms",), measured=("tpot_ms",), rows=rows)
+
+
+def test_errors_are_relative_to_what_was_measured() -> None:
+    errors = measured((10, 11), (10, 8), (200, 200)).errors("tpot_ms")
+    assert errors
+    assert errors.count == 3
+    assert errors.median == pytest.approx(0.1)
+    assert errors.p90 == pytest.approx(0.18)
+    assert errors.bias == pytest.approx(0.0)
+
+
+def test_groups_partition_the_rows() -> None:
+    found = measured((10, 11), (10, 8), (200, 200)).by_group("gpu", "tpot_ms")
+    assert {name: errors.count for name, errors in found.items()} == {"a": 2, "b": 1}
+    assert found["b"].median == 0
+
+
+def test_a_column_nobody_measured_has_no_error() -> None:
+    assert measured().errors("tpot_ms") is None
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> Path:
+    """A CSV file of rows."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def test_rows_are_written_with_predictions_beside_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv", [LOGGED, LOGGED | {"id": "A2", "model": "nobody/Knows-This-9B"}])
+    write_rows(validation(path), tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        known, unknown = csv.DictReader(file)
+    assert {name: known[name] for name in LOGGED} == LOGGED
+    assert list(known) == [
+        *LOGGED,
+        *(f"predicted_{column}" for column in (*MEMORY_COLUMNS, "outcome")),
+        "skipped",
+    ]
+    assert float(known["predicted_kv_gib_per_gpu"]) == pytest.approx(58.11, rel=0.01)
+    assert known["predicted_outcome"] == "ok"
+    assert known["skipped"] == ""
+    assert unknown["predicted_kv_gib_per_gpu"] == unknown["predicted_outcome"] == ""
+    assert "not in the catalogue" in unknown["skipped"]
+
+
+def test_a_report_counts_names_reasons_and_lists_wrong_verdicts(tmp_path: Path) -> None:
+    rows = [LOGGED, LOGGED | {"model": ""}, LOGGED | {"id": "A3", "outcome": "oom: really"}]
+    report = validation(write(tmp_path / "in.csv", rows))
+    found = report_json(report)
+    assert found["rows"] == 3
+    assert found["predicted"] == 2
+    assert found["skipped"] == {"no model stated": 1}
+    assert found["verdicts"]["right"] == 0.5
+    assert found["verdicts"]["wrong"][0]["id"] == "A3"
+    json.dumps(found, allow_nan=False)
+    text = written_report(report)
+    assert "2 of 3 rows predicted, 1 skipped" in text
+    assert "no model stated" in text
+    assert "A3" in text
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "id,tpot_ms\nX,5\n"])
+def test_a_file_of_other_columns_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match="neither memory nor speed"):
+        validation(path)
+
+
+def test_a_missing_file_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"in\.csv"):
+        validation(tmp_path / "in.csv")
