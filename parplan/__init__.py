@@ -1,0 +1,42 @@
+"""parplan: how many GPUs, which ones, and how to cut a language model across them.
+
+The front door is `plan`: a `Scenario` in, an `Answer` out. The command line and the page use only that door.
+"""
+
+from parplan.scenario import Answer, Scenario, plan
+
+__all__ = ["LAYERS", "Answer", "Scenario", "plan"]
+
+LAYERS: tuple[str, ...] = (
+    # values
+    "units",
+    "provenance",
+    "formats",
+    "hardware",
+    "transformer",
+    "workload",
+    "layout",
+    "calibration",
+    # formulas
+    "work",
+    "collectives",
+    "memory",
+    "step",
+    "serving",
+    "instances",
+    "cost",
+    # decisions
+    "objections",
+    "planner",
+    "advice",
+    # the outside world
+    "hub",
+    "catalog",
+    "scenario",
+    "links",
+    "export",
+    "validate",
+    "__main__",
+    "ui",
+)
+"""One order of layers, top to bottom: a module imports only what stands before it."""

@@ -1,0 +1,192 @@
+"""The command line: `python -m parplan plan | model | validate | gpus | models | link`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from parplan import catalog, export, links, validate
+from parplan.hub import ConfigError, transformer_from_config
+from parplan.scenario import Answer, Scenario, plan
+from parplan.transformer import Transformer
+from parplan.units import written_bytes, written_time
+
+BAD_INPUT = 2
+"""Exit status when something asked for is unknown or malformed."""
+
+
+class BadInput(Exception):
+    """What was asked for makes no sense; the message says why."""
+
+
+def scenario_of(words: Sequence[str]) -> Scenario:
+    """A scenario from KEY=VALUE words, or from one whole link or query string.
+
+    Raises:
+        BadInput: an unknown key or name, or a value out of range; on the command line nothing is replaced.
+    """
+    linked = len(words) == 1 and ("?" in words[0] or "&" in words[0])
+    if not linked and (bad := [word for word in words if "=" not in word]):
+        raise BadInput(f"{bad[0]!r} is not KEY=VALUE; keys: {', '.join(Scenario.model_fields)}")
+    given = (
+        links.parsed(words[0]) if linked else {k: [v] for k, _, v in (word.partition("=") for word in words)}
+    )
+    scenario, messages = links.from_query(given)
+    if messages:
+        raise BadInput("; ".join(messages))
+    return scenario
+
+
+def transformer_of(name: str) -> Transformer:
+    """A model from the catalogue, or from a config.json.
+
+    Raises:
+        BadInput: no such model, no such file, or not a model's config.
+    """
+    path = Path(name)
+    if path.suffix == ".json" or path.is_file():
+        try:
+            return transformer_from_config(json.loads(path.read_text(encoding="utf-8")), name=path.stem)
+        except OSError as error:
+            raise BadInput(f"{name}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            reason = str(error) if isinstance(error, ConfigError) else f"not JSON ({error})"
+            raise BadInput(f"{name}: {reason}") from error
+    return catalog.model(name).transformer
+
+
+def written_answer(answer: Answer) -> str:
+    """An answer as a person reads it on a terminal."""
+    advice, result = answer.advice, answer.result
+    lines = [
+        advice.verdict,
+        "",
+        *advice.reasons,
+        *advice.alternatives,
+        "",
+        f"Napkin: {advice.napkin_note}",
+        "",
+    ]
+    for rung in advice.ladder:
+        size = f"{rung.plan.gpus} ({rung.plan.layout})" if rung.plan else "none within the limit"
+        offer = next((p for p in rung.purchases if p.price is not None), None)
+        price = (
+            f", from {offer.count}x {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"
+            if offer
+            else ""
+        )
+        lines.append(f"{rung.name}: {size}{price}")
+    lines += [
+        "",
+        f"{'layout':<20}{'GPUs':>5}{'weights':>11}{'KV room':>11}{'holds':>9}{'per token':>11}{'first':>9}{'tok/s/GPU':>11}",
+    ]
+    for index in (i for i in range(result.shape[0]) if result.legal[i]):
+        one = result.plan(index)
+        lines.append(
+            f"{one.layout!s:<20}{one.gpus:>5}{written_bytes(float(one.memory.weights)):>11}"
+            f"{written_bytes(float(one.memory.pool)):>11}{int(one.memory.capacity):>9,}"
+            f"{written_time(float(one.serving.tpot)):>11}{written_time(float(one.serving.ttft)):>9}"
+            f"{float(one.serving.tokens_per_s_per_gpu):>11,.0f}"
+        )
+    return "\n".join(lines)
+
+
+def run_plan(arguments: argparse.Namespace) -> str:
+    """`plan`: a scenario in, the answer out."""
+    answer = plan(scenario_of(arguments.scenario))
+    return _json(export.answer_json(answer)) if arguments.json else written_answer(answer)
+
+
+def run_model(arguments: argparse.Namespace) -> str:
+    """`model`: what can be counted of each model."""
+    found = [export.model_json(transformer_of(name)) for name in arguments.models]
+    if arguments.json:
+        return _json(found)
+    return "\n".join(
+        f"{one['name']}: {one['total_parameters']:,} parameters, {one['active_parameters']:,} active; KV "
+        f"{one['kv_bytes_per_token']:,.0f} bytes per token in bf16; layers: "
+        + ", ".join(f"{count} {kind}" for kind, count in one["layers"].items())
+        + "".join(f"\n  assumed: {line}" for line in one["assumed"])
+        for one in found
+    )
+
+
+def run_gpus(_: argparse.Namespace) -> str:
+    """`gpus`: the catalogue's GPUs."""
+    return "\n".join(
+        f"{gpu.name:<22}{written_bytes(gpu.memory):>11}  {gpu.label}" for gpu in catalog.gpus().values()
+    )
+
+
+def run_models(_: argparse.Namespace) -> str:
+    """`models`: the catalogue's models."""
+    return "\n".join(catalog.model_files())
+
+
+def run_link(arguments: argparse.Namespace) -> str:
+    """`link`: the query string of a scenario, every field and the schema version."""
+    return links.share_url(scenario_of(arguments.scenario), base="")
+
+
+def run_validate(arguments: argparse.Namespace) -> str:
+    """`validate`: predictions beside a file of measurements."""
+    try:
+        report = validate.validation(arguments.file)
+        if arguments.rows:
+            validate.write_rows(report, arguments.rows)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{arguments.file}: {error}") from error
+    return _json(validate.report_json(report)) if arguments.json else validate.written_report(report)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, allow_nan=False)
+
+
+def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
+    """The parsed command line."""
+    parser = argparse.ArgumentParser(prog="python -m parplan", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=run.__doc__.partition(": ")[2], description=run.__doc__)
+        added.set_defaults(run=run)
+        return added
+
+    for name, run in (("plan", run_plan), ("link", run_link)):
+        added = command(name, run)
+        added.add_argument(
+            "scenario", nargs="*", metavar="KEY=VALUE", help="keys as in a link; or one whole link"
+        )
+        added.add_argument("--json", action="store_true")
+    added = command("model", run_model)
+    added.add_argument("models", nargs="+", metavar="CONFIG.json|ID")
+    added.add_argument("--json", action="store_true")
+    added = command("validate", run_validate)
+    added.add_argument("file", type=Path, metavar="FILE.csv")
+    added.add_argument("--rows", type=Path, metavar="OUT.csv", help="write every row with its predictions")
+    added.add_argument("--json", action="store_true")
+    command("gpus", run_gpus)
+    command("models", run_models)
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when it worked, 2 when the input makes no sense."""
+    arguments = arguments_of(words)
+    try:
+        print(arguments.run(arguments))
+    except (BadInput, catalog.UnknownName, ValidationError) as error:
+        print(f"parplan: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:
+        sys.stderr.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

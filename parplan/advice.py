@@ -1,0 +1,324 @@
+"""One recommendation in plain words: which layout, why, what would change it, and what to buy."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parplan.formats import Component
+from parplan.hardware import Instance
+from parplan.instances import Napkin, Purchase, napkin, purchases
+from parplan.planner import CUT_NAMES, Mask, Plan, Result
+from parplan.units import written_bytes, written_time
+
+INDISTINCT = 0.05
+"""Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
+UNWISE = ("tensor-spans", "pipeline-inside")
+"""Warnings that keep a layout from being recommended while another one does the job."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder of sizes: the fewest GPUs that do something."""
+
+    name: str
+    """loads, holds, meets targets."""
+    meaning: str
+    plan: Plan | None
+    """The best layout of that size. None: nothing within the GPU budget does."""
+    purchases: tuple[Purchase, ...]
+    """Ways to buy it, cheapest first."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer, in words and figures."""
+
+    verdict: str
+    """One sentence."""
+    recommended: Plan | None
+    """None: nothing within the GPU budget loads and holds one request."""
+    reasons: tuple[str, ...]
+    """Why this one, with the user's own numbers."""
+    alternatives: tuple[str, ...]
+    """What one would get from fewer or more GPUs, and ways out where nothing works."""
+    napkin: Napkin
+    napkin_note: str
+    """Why the textbook answer and the full one differ, or that they agree."""
+    ladder: tuple[Rung, ...]
+
+
+def _wise(result: Result) -> Mask:
+    """Layouts free of the warnings that forbid a recommendation, [layouts]."""
+    unwise = np.logical_or.reduce([result.warnings[name] for name in UNWISE])
+    return np.asarray(~unwise)
+
+
+def best_index(result: Result, *, among: Mask) -> int | None:
+    """The layout with the fewest GPUs, then the most tokens per second, of those allowed.
+
+    At a fixed number of requests in hand, more tokens per second and less time per request are the same thing.
+    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins, one that
+    repeats attention counting twice, since it costs memory. Unwise layouts only count where no other is allowed.
+    """
+    wise = among & _wise(result)
+    allowed = wise if wise.any() else among
+    if not allowed.any():
+        return None
+    fewest = allowed & (result.gpus == result.gpus[allowed].min())
+    rate = np.where(fewest, result.at_asked(result.serving.tokens_per_s), -np.inf)
+    close = rate >= rate.max() * (1 - INDISTINCT)
+    kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
+    repeated = (result.layout.data > 1) * 1
+    return int(np.lexsort((-rate, kinds + repeated, ~close))[0])
+
+
+def recommended_index(result: Result) -> int | None:
+    """The layout to use: holds every request and meets the targets with the fewest GPUs; else as near as can be.
+
+    Where nothing does both, the targets come first to give way: the layout that holds every request and misses the
+    targets least; where nothing holds every request, the one that holds the most.
+    """
+    if (result.holds & result.in_time).any():
+        return best_index(result, among=result.holds & result.in_time)
+    if result.holds.any():
+        return int(np.argmin(np.where(result.holds, _miss(result), np.inf)))
+    if result.legal.any():
+        wise = result.legal & _wise(result)
+        return _largest_capacity(result, among=wise if wise.any() else result.legal)
+    return None
+
+
+def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
+    """The few layouts worth drawing side by side: the best of every GPU count, and the largest that does not load.
+
+    Ordered by GPUs; the recommended layout is among them.
+    """
+    chosen = set()
+    for size in np.unique(result.gpus):
+        same = result.gpus == size
+        index = best_index(result, among=result.legal & same)
+        chosen.add(_largest_capacity(result, among=same) if index is None else index)
+    failing = sorted((i for i in chosen if not result.legal[i]), key=lambda i: -result.gpus[i])[:1]
+    working = sorted((i for i in chosen if result.legal[i]), key=lambda i: result.gpus[i])[
+        : most - len(failing)
+    ]
+    recommended = recommended_index(result)
+    extra = () if recommended is None or recommended in working else (recommended,)
+    return tuple(sorted((*failing, *working, *extra), key=lambda i: (result.gpus[i], i)))
+
+
+def _miss(result: Result) -> np.ndarray:
+    """By what factor the worse of both targets is missed, [layouts]; 1 or less: met."""
+    workload, serving = result.problem.workload, result.serving
+    ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
+    tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
+    return np.asarray(np.maximum(ttft, tpot))
+
+
+def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]:
+    """The fewest GPUs that load the model, that hold every request, and that also meet the targets."""
+    offers = tuple(instances)
+    steps = [
+        ("loads", "starts and holds at least one request of full length", result.legal),
+        ("holds", "holds every asked request at full length", result.holds),
+    ]
+    if result.problem.workload.ttft or result.problem.workload.tpot:
+        steps.append(
+            ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
+        )
+    return tuple(_rung(result, name, meaning, among, offers) for name, meaning, among in steps)
+
+
+def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[Instance, ...]) -> Rung:
+    index = best_index(result, among=among)
+    if index is None:
+        return Rung(name, meaning, None, ())
+    found = result.plan(index)
+    return Rung(name, meaning, found, purchases(offers, gpu=result.problem.gpu, gpus=found.gpus))
+
+
+def _model(result: Result) -> str:
+    return result.problem.transformer.name.rpartition("/")[2]
+
+
+def _gpus(result: Result, count: int) -> str:
+    return f"{count}x {result.problem.gpu.label}"
+
+
+def _users(count: int) -> str:
+    return f"{count:,} request{'s' if count != 1 else ''} at once"
+
+
+def _speed(plan: Plan) -> str:
+    return f"{written_time(float(plan.serving.tpot))} per token, {written_time(float(plan.serving.ttft))} to the first"
+
+
+def _format(result: Result) -> str:
+    main: Component = "routed_experts" if result.problem.transformer.is_moe else "dense_ffn"
+    return result.problem.precision.weights[main].name.upper()
+
+
+def verdict(result: Result, plan: Plan | None) -> str:
+    """The answer in one sentence."""
+    name = f"{_model(result)} in {_format(result)}"
+    if plan is None:
+        return f"{name} does not run on {_limit_words(result)}. {_nearest_failure(result)}"
+    asked, capacity = result.problem.workload.concurrency, float(plan.memory.capacity)
+    on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
+    if not plan.holds:
+        return (
+            f"{name} runs on {on}, but its KV cache holds {int(capacity):,} of {_users(asked)} at full length; "
+            f"nothing up to {result.problem.budget} GPUs holds them all."
+        )
+    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)} at {_speed(plan)}"
+    if not plan.in_time:
+        return f"{name}: {serves}; no layout up to {result.problem.budget} GPUs meets the targets, this one comes nearest."
+    return f"{name}: {serves}."
+
+
+def _limit(result: Result, index: int) -> str:
+    """What stops a layout from doing the job, in words; empty when nothing does."""
+    plan = result.plan(index)
+    if not plan.legal:
+        return plan.objections[0].reason
+    if not plan.holds:
+        return (
+            f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
+            f"({written_bytes(float(plan.memory.pool))} for KV)."
+        )
+    return "" if plan.in_time else f"{_speed(plan)}: too slow for the targets."
+
+
+def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
+    """Why this layout, with the user's own numbers."""
+    memory, workload = plan.memory, result.problem.workload
+    found = [
+        f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
+        f"{written_bytes(float(memory.pool))} left for KV hold {int(memory.capacity):,} requests of "
+        f"{workload.length:,} tokens."
+    ]
+    smaller = result.gpus < plan.gpus
+    if smaller.any():
+        size = result.gpus[smaller].max()
+        tried = _largest_capacity(result, among=result.gpus == size)
+        found.append(
+            f"Fewer do not do: {_gpus(result, int(size))} ({result.layout.one(tried)}): {_limit(result, tried)}"
+        )
+    elif plan.holds and plan.in_time:
+        found.append(
+            "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
+            "communication and gain nothing that is asked for."
+        )
+    return (*found, *_two_nodes(result), *_stretched(result, plan))
+
+
+def _largest_capacity(result: Result, *, among: Mask) -> int:
+    """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
+    broken = np.sum(list(result.errors.values()), axis=0)
+    capacity, pool = result.at_asked(result.memory.capacity), result.at_asked(result.memory.pool)
+    order = np.lexsort((-pool, -capacity, ~_wise(result), broken, ~among))
+    return int(order[0])
+
+
+def _limit_words(result: Result) -> str:
+    """What was tried, in words."""
+    gpus = f"up to {max(result.problem.budget, int(result.gpus.min()))} {result.problem.gpu.label}"
+    return f"{gpus} with the cuts you fixed" if result.problem.fixed else gpus
+
+
+def _nearest_failure(result: Result) -> str:
+    """Why the layout that comes nearest to working does not."""
+    nearest = result.plan(_largest_capacity(result, among=np.ones(result.layout.shape, dtype=bool)))
+    first = nearest.objections[0]
+    return f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
+
+
+def _find(result: Result, **cuts: int) -> int | None:
+    """The legal layout with exactly these cuts, every other cut being one."""
+    layout = result.layout
+    wanted = {name: cuts.get(name, 1) for name in CUT_NAMES}
+    same = np.logical_and.reduce([getattr(layout, name) == size for name, size in wanted.items()])
+    found = np.flatnonzero(same & result.legal)
+    return int(found[0]) if found.size else None
+
+
+def _two_nodes(result: Result) -> tuple[str, ...]:
+    """Over two nodes a mixture of experts has two good cuts: one for latency, one for throughput."""
+    node = result.problem.gpu.node
+    if not result.problem.transformer.is_moe:
+        return ()
+    piped = _find(result, tensor=node, pipeline=2)
+    spread = _find(result, data=2 * node, expert=2 * node)
+    if piped is None or spread is None:
+        return ()
+    rate = result.grid(result.serving.tokens_per_s)
+    return (
+        f"Over two nodes: {result.layout.one(piped)} gives "
+        f"{written_time(float(result.at_asked(result.serving.tpot)[piped]))} per token and at most "
+        f"{rate[piped].max():,.0f} tokens/s; {result.layout.one(spread)} gives "
+        f"{written_time(float(result.at_asked(result.serving.tpot)[spread]))} and at most {rate[spread].max():,.0f} tokens/s.",
+    )
+
+
+def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
+    """What tensor parallelism across nodes would cost instead of pipeline stages."""
+    if plan.layout.pipeline == 1 or plan.gpus <= result.problem.gpu.node:
+        return ()
+    stretched = _find(result, tensor=plan.gpus)
+    if stretched is None:
+        return ()
+    other = result.plan(stretched)
+    return (
+        f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which "
+        f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs.",
+    )
+
+
+def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
+    """What the next sizes up would give."""
+    found = []
+    for size in sorted({int(gpus) for gpus in result.gpus[result.legal] if gpus > plan.gpus})[:2]:
+        index = best_index(result, among=result.legal & (result.gpus == size))
+        if index is not None:
+            other = result.plan(index)
+            found.append(
+                f"{_gpus(result, size)} ({other.layout}): {_speed(other)}; holds {int(other.memory.capacity):,} requests."
+            )
+    return tuple(found)
+
+
+def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
+    """Why the textbook number of GPUs and the full answer differ."""
+    sums = (
+        f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
+        f"{written_bytes(result.problem.gpu.memory)} per GPU"
+    )
+    if plan is None or not plan.holds:
+        return f"{sums}: {found.gpus}; the engine's overheads, or what is repeated on every GPU, do not fit."
+    if plan.gpus == found.gpus:
+        return f"{sums}: {found.gpus}, as many as the full answer."
+    if plan.gpus > found.gpus:
+        return (
+            f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses "
+            f"{written_bytes(float(plan.memory.activations + plan.memory.overhead + plan.memory.reserve))} to activations, "
+            "overhead and reserve, some parts are repeated on every GPU, and targets may ask for more."
+        )
+    return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} are enough with what the engine really keeps."
+
+
+def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
+    """The recommendation for a result, with its reasons and what to buy."""
+    index = recommended_index(result)
+    plan = None if index is None else result.plan(index)
+    problem = result.problem
+    estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
+    return Advice(
+        verdict=verdict(result, plan),
+        recommended=plan,
+        reasons=() if plan is None else reasons(result, plan),
+        alternatives=() if plan is None else alternatives(result, plan),
+        napkin=estimate,
+        napkin_note=_napkin_note(result, estimate, plan),
+        ladder=ladder(result, instances=instances),
+    )

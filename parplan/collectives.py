@@ -1,0 +1,161 @@
+"""Time of messages among GPUs, on the links the group really spans.
+
+Ranks are numbered so that a group of n neighbours fills fast domains first (tensor inside data inside pipeline).
+A group inside one domain talks over NVLink, xGMI or PCIe; a larger one also over the network, every GPU through its
+own adapter. Every law is alpha-beta: a start that grows with the steps of the algorithm, and bytes over bandwidth.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from parplan.calibration import SpeedProfile
+from parplan.hardware import Gpu
+from parplan.units import US, Bytes, BytesPerSecond, Count, Seconds
+
+HOP: dict[str, Seconds] = {"Ampere": 2.1 * US, "Ada": 2.4 * US, "Hopper": 1.57 * US, "Blackwell": 2.5 * US}
+"""Latency of one step of a collective by GPU architecture: the slope of NCCL's 512-byte all-reduce over 2, 4 and 8
+GPUs (A100, L40S, H100, B200: 22.6, 22.6, 15.6 and 25.1 us at 8). Source: aiconfigurator 0.12.0 data,
+nccl_perf.parquet of NCCL 2.27.3 and 2.29.2, read 2026-11-29."""
+HOP_ELSEWHERE: Seconds = 2.1 * US
+"""Assumed where nothing was measured (AMD xGMI among them): the middle of the above."""
+NETWORK_HOP: Seconds = 12 * US
+"""One step between nodes: 16-GPU all-reduces over two nodes start at 30.5 us (H100, InfiniBand NDR) and 36 us (B200),
+12 to 15 us above one node. Source: NCCL test outputs of Nebius and Lambda, read 2026-11-29."""
+NO_NETWORK: BytesPerSecond = 1.0
+"""Stands for the network of a GPU that is not sold with one: a layout that needs it is never the fast one."""
+PCIE_SHARE = 0.5
+"""Share of one GPU's PCIe bandwidth left when all GPUs of a node send at once, relative to a switched fabric:
+NCCL reaches 0.39 of PCIe Gen5 at 8 GPUs against 0.78 of NVLink. Source: as `HOP`, RTX PRO 6000 Server."""
+
+
+def fast_ranks(ranks: Count, *, gpu: Gpu) -> Any:
+    """GPUs of a group that share one fast domain (one node, for PCIe)."""
+    return np.minimum(ranks, gpu.node if gpu.fabric == "pcie" else gpu.domain)
+
+
+def nodes_spanned(ranks: Count, *, gpu: Gpu) -> Any:
+    """Domains a group of neighbours spans."""
+    return np.ceil(ranks / fast_ranks(ranks, gpu=gpu))
+
+
+def near_bandwidth(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
+    """One-way bytes/s of a GPU to the rest of its group inside the domain.
+
+        share x min(link, (ranks - 1) peer)
+
+    A mesh gives each pair its own link, so a small group reaches a part of the sum only.
+    """
+    peers = np.maximum(fast_ranks(ranks, gpu=gpu) - 1, 1)
+    whole = np.minimum(gpu.link, peers * gpu.peer) if gpu.peer else np.full(np.shape(peers), gpu.link)
+    shared = np.where(peers > 1, PCIE_SHARE, 1.0) if gpu.fabric == "pcie" else 1.0
+    return speed.link * whole * shared
+
+
+def network_bandwidth(*, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
+    """One-way bytes/s of a GPU's own network adapter; one that is not sold with any has next to none."""
+    return speed.link * (gpu.network or NO_NETWORK)
+
+
+def hop_time(*, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Latency of one step inside the domain."""
+    return HOP.get(gpu.architecture, HOP_ELSEWHERE) * speed.latency
+
+
+def network_start(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Latency the network adds: a tree over the nodes.
+
+        ceil(log2(nodes)) network hops
+    """
+    return np.ceil(np.log2(nodes_spanned(ranks, gpu=gpu))) * NETWORK_HOP * speed.latency
+
+
+def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Time until every GPU of a group holds the sum of all messages.
+
+    Inside a switched or meshed domain the fastest of three algorithms:
+
+        one-shot   start + (n - 1) m / b           everyone sends everything to everyone
+        two-shot   2 start + 2 (n - 1) / n m / b   reduce-scatter, then all-gather
+        ring       (n + 2) hops + 2 (n - 1) / n m / b
+
+    Over PCIe the ring. Across k nodes of n GPUs the ring inside and, at the same time, 2 (k - 1) / k m / n through
+    each GPU's adapter (hierarchical).
+
+    Args:
+        message: bytes every GPU contributes. [layouts, batches] or a scalar.
+        ranks: neighbours in the group, [layouts, 1] or a scalar; a group of one is free.
+
+    Source: the laws are those of NCCL and of vLLM's and TensorRT-LLM's own kernels (custom_all_reduce.cuh,
+    customAllReduceKernels); constants see `HOP` and the calibration.
+    """
+    near, nodes = fast_ranks(ranks, gpu=gpu), nodes_spanned(ranks, gpu=gpu)
+    bandwidth, hop = near_bandwidth(ranks, gpu=gpu, speed=speed), hop_time(gpu=gpu, speed=speed)
+    start, busy = speed.hops * hop, np.where(np.asarray(ranks) > 1, 1.0, 0.0)
+    per_byte = 2 * (near - 1) / near / bandwidth
+    far = 2 * (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed)
+    ring_start = busy * (near + 2) * hop + network_start(ranks, gpu=gpu, speed=speed)
+    ring = ring_start + message * np.maximum(per_byte, far)
+    if gpu.fabric == "pcie":
+        return ring
+    alone = np.where(nodes > 1, np.inf, busy * start)
+    shot = np.minimum(alone + message * ((near - 1) / bandwidth), 2 * alone + message * per_byte)
+    return np.minimum(shot, ring)
+
+
+def all_gather_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Time until every GPU of a group holds all parts of a message.
+
+        (n / 2 + 2) hops + (n - 1) / n m / b, and across k nodes (k - 1) / k m through each adapter
+
+    Args:
+        message: bytes of all parts together.
+        ranks: neighbours in the group; a group of one is free.
+    """
+    near, nodes = fast_ranks(ranks, gpu=gpu), nodes_spanned(ranks, gpu=gpu)
+    busy = np.where(np.asarray(ranks) > 1, 1.0, 0.0)
+    start = busy * (near / 2 + 2) * hop_time(gpu=gpu, speed=speed) + network_start(ranks, gpu=gpu, speed=speed)
+    per_byte = np.maximum(
+        (near - 1) / near / near_bandwidth(ranks, gpu=gpu, speed=speed),
+        (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed),
+    )
+    return start + message * per_byte
+
+
+def reduce_scatter_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Time until every GPU of a group holds its part of the sum of all messages: an all-gather run backwards."""
+    return all_gather_time(message, ranks=ranks, gpu=gpu, speed=speed)
+
+
+def all_to_all_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Time until every GPU has sent its message, in equal parts, to the GPUs of its group (itself among them).
+
+        start + network start + max(m (near - 1) / n / b, m (n - near) / n / network)
+
+    Args:
+        message: bytes one GPU sends in all, copies for several receivers counted each.
+        ranks: n, neighbours in the group; a group of one is free.
+
+    Source: DeepEP README (H800, 128 tokens of 7168 to 8 experts: 155 us dispatch, 273 us combine at 32 GPUs, what
+    the adapters allow), read 2026-11-29; starts see the calibration.
+    """
+    near, busy = fast_ranks(ranks, gpu=gpu), np.where(np.asarray(ranks) > 1, 1.0, 0.0)
+    inside = (near - 1) / ranks / near_bandwidth(ranks, gpu=gpu, speed=speed)
+    outside = (ranks - near) / ranks / network_bandwidth(gpu=gpu, speed=speed)
+    start = busy * speed.all_to_all + network_start(ranks, gpu=gpu, speed=speed)
+    return start + message * np.maximum(inside, outside)
+
+
+def send_time(message: Bytes, *, distance: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+    """Time of one message to the GPU `distance` ranks further on: over the network once that leaves the domain.
+
+    Args:
+        message: bytes.
+        distance: ranks between sender and receiver; 0 is free.
+    """
+    inside = gpu.node if gpu.fabric == "pcie" else gpu.domain
+    far = np.asarray(distance) >= inside
+    near_rate = speed.link * (gpu.peer or gpu.link)
+    per_byte = np.where(far, 1 / network_bandwidth(gpu=gpu, speed=speed), 1 / near_rate)
+    start = np.where(far, NETWORK_HOP * speed.latency, 2 * hop_time(gpu=gpu, speed=speed))
+    return np.where(np.asarray(distance) > 0, start + message * per_byte, 0.0)

@@ -1,0 +1,326 @@
+"""Every candidate layout at every batch, evaluated in one vectorised call and judged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parplan.calibration import Engine
+from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.memory import Memory, Settings, memory
+from parplan.objections import Case, Objection, broken, objection, objections
+from parplan.serving import Serving, serve
+from parplan.transformer import Transformer
+from parplan.units import Array
+from parplan.workload import Workload
+
+Mask: TypeAlias = NDArray[np.bool_]
+Counts: TypeAlias = NDArray[np.int64]
+Values = TypeVar("Values")
+
+FEED_FORWARD: frozenset[Component] = frozenset({"dense_ffn", "routed_experts", "shared_experts"})
+CUT_NAMES = {
+    "tensor": "TP",
+    "data": "DP",
+    "expert": "EP",
+    "pipeline": "PP",
+    "context": "CP",
+    "decode_context": "DCP",
+}
+"""Layout fields in the order they are named, with their short names."""
+LONG_PROMPT = 32_768
+"""Prompt tokens from which context parallelism is tried on its own account."""
+
+
+def chosen_precision(
+    transformer: Transformer, *, weights: Format | None, kv: Format | None, formats: Mapping[str, Format]
+) -> Precision:
+    """The precision of every component when a user picks one weight format.
+
+    A checkpoint published in that format keeps its own list of exceptions. Otherwise the format covers the matrix
+    products inside the layers; four-bit floating point on a mixture of experts covers its feed-forward parts only,
+    as in NVIDIA's published NVFP4 checkpoints of DeepSeek, GLM, Kimi, MiniMax and Qwen (their exclude lists name
+    `self_attn*`). Embedding, head, router and norms stay in bf16.
+
+    Args:
+        weights: None: as published.
+        kv: None: as the checkpoint asks for, else bf16.
+        formats: the catalogue of formats.
+    """
+    stored: dict[Component, Format] = {component: formats["bf16"] for component in COMPONENTS}
+    native = {component: formats[name] for component, name in transformer.native.items()}
+    families = {name.split("-")[0] for name in transformer.native.values()}
+    if weights is None or weights.name.split("-")[0] in families - {"bf16"}:
+        stored |= native
+    else:
+        four_bit_moe = weights.arithmetic == "fp4" and transformer.is_moe
+        stored |= dict.fromkeys(FEED_FORWARD if four_bit_moe else LINEAR, weights)
+    return Precision(weights=stored, kv=kv or formats[transformer.native_kv or "bf16"])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a plan follows from, names resolved."""
+
+    transformer: Transformer
+    precision: Precision
+    gpu: Gpu
+    engine: Engine
+    workload: Workload
+    settings: Settings
+    budget: int
+    """Most GPUs one replica may use."""
+    fixed: Mapping[str, int]
+    """Layout fields the user has fixed."""
+
+
+def powers_of_two(limit: int) -> Counts:
+    """1, 2, 4, ... up to a limit.
+
+    >>> powers_of_two(10).tolist()
+    [1, 2, 4, 8]
+    """
+    return 2 ** np.arange(int(limit).bit_length())
+
+
+def candidate_layouts(problem: Problem) -> Layout:
+    """Every combination of cuts worth judging within the GPU budget, as one layout of arrays [layouts].
+
+    Powers of two for every cut (and whatever the user fixed), without combinations that only rename another one:
+    expert groups need experts, attention repeated `data` times without experts is a replica, decode-context
+    parallelism needs ranks that repeat KV heads. Context parallelism is tried for prompts of 32,768 tokens and more.
+    Legal or not is judged later, so that a reason can be shown. When what the user fixed needs more GPUs than the
+    budget, the smallest such layouts are judged all the same.
+    """
+    powers, moe = powers_of_two(problem.budget), problem.transformer.is_moe
+    one = np.array([1])
+    choices = {
+        "tensor": powers,
+        "data": powers if moe else one,
+        "pipeline": powers[powers <= len(problem.transformer.sequence)],
+        "expert": powers if moe else one,
+        "context": powers if problem.workload.prompt >= LONG_PROMPT else one,
+        "decode_context": powers if "decode_context" in problem.engine.cuts else one,
+    } | {name: np.array([size]) for name, size in problem.fixed.items()}
+    axes = np.meshgrid(*choices.values(), indexing="ij")
+    layout = Layout(**dict(zip(choices, (axis.ravel() for axis in axes), strict=True)))
+    gpus, kv_heads = (
+        layout.gpus,
+        min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1),
+    )
+    kept = (gpus <= max(problem.budget, gpus.min())) & ((layout.width % layout.expert == 0) | (not moe))
+    if "decode_context" not in problem.fixed:
+        kept &= (layout.decode_context == 1) | (layout.decode_context == layout.tensor // kv_heads)
+    found = layout[kept]
+    return found[np.lexsort((found.expert, found.data, found.pipeline, found.tensor, found.gpus))]
+
+
+def batches(workload: Workload, *, points: int = 32) -> Counts:
+    """Concurrencies to plan for: powers of the square root of two from one up, with the asked one among them.
+
+    >>> batches(Workload(concurrency=48), points=8).tolist()
+    [1, 2, 3, 4, 6, 8, 11, 48]
+    """
+    grid = np.unique(np.round(2 ** (np.arange(2 * points) / 2)).astype(np.int64))[: points - 1]
+    return np.unique(np.append(grid, workload.concurrency))
+
+
+def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
+    """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
+    match values:
+        case np.ndarray() | float() | int():
+            return cast(Values, np.broadcast_to(values, shape)[index])
+        case Mapping():
+            return cast(
+                Values, {name: picked(part, shape=shape, index=index) for name, part in values.items()}
+            )
+        case _ if is_dataclass(values) and not isinstance(values, type):
+            parts = {
+                f.name: picked(getattr(values, f.name), shape=shape, index=index) for f in fields(values)
+            }
+            return replace(values, **parts)
+    return values
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One layout of a result at the asked concurrency."""
+
+    index: int
+    """Its place in the result."""
+    layout: Layout
+    gpus: int
+    """GPUs of one replica."""
+    legal: bool
+    """No objection is an error: the engine starts and holds at least one request."""
+    holds: bool
+    """Legal, and the KV pool holds every asked request at full length."""
+    in_time: bool
+    """Legal, and both targets are met."""
+    memory: Memory
+    serving: Serving
+    objections: tuple[Objection, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """All layouts of a problem at all batches. Arrays are [layouts] or broadcast to [layouts, batches]."""
+
+    problem: Problem
+    layout: Layout
+    """[layouts]"""
+    concurrency: Counts
+    """[batches]"""
+    asked: int
+    """Index of the asked concurrency."""
+    memory: Memory
+    serving: Serving
+    errors: Mapping[str, Mask]
+    """Rules whose breaking makes a layout impossible: name -> which layouts break it, [layouts]."""
+    warnings: Mapping[str, Mask]
+    """Rules whose breaking makes a layout unwise: name -> which layouts break it, [layouts]."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layouts, batches."""
+        return (*self.layout.shape, self.concurrency.size)  # type: ignore[return-value]
+
+    def grid(self, values: Any) -> Array:
+        """Values spread over all layouts and batches, [layouts, batches]."""
+        return np.broadcast_to(values, self.shape)
+
+    def at_asked(self, values: Any) -> Array:
+        """The column of the asked concurrency, [layouts]."""
+        return self.grid(values)[:, self.asked]
+
+    @cached_property
+    def gpus(self) -> Counts:
+        """GPUs of one replica, [layouts]."""
+        return np.broadcast_to(self.layout.gpus, self.layout.shape)
+
+    @cached_property
+    def legal(self) -> Mask:
+        """Layouts without an error, [layouts]."""
+        return cast(Mask, ~np.logical_or.reduce(list(self.errors.values())))
+
+    @cached_property
+    def holds(self) -> Mask:
+        """Legal layouts whose KV pool holds every asked request at full length, [layouts]."""
+        return self.legal & (self.at_asked(self.memory.capacity) >= self.problem.workload.concurrency)
+
+    @cached_property
+    def in_time(self) -> Mask:
+        """Legal layouts that meet both targets at the asked concurrency; without targets all do, [layouts]."""
+        workload = self.problem.workload
+        ttft, tpot = self.at_asked(self.serving.ttft), self.at_asked(self.serving.tpot)
+        return self.legal & (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
+
+    @cached_property
+    def families(self) -> tuple[str, ...]:
+        """Which cuts each layout uses, in words that group layouts: "TP", "TP PP", "DP EP", ..."""
+        used = [np.broadcast_to(getattr(self.layout, name) > 1, self.layout.shape) for name in CUT_NAMES]
+        rows = zip(*used, strict=True)
+        names = tuple(CUT_NAMES.values())
+        return tuple(" ".join(n for n, on in zip(names, row, strict=True) if on) or "one GPU" for row in rows)
+
+    @cached_property
+    def frontier(self) -> tuple[tuple[int, int], ...]:
+        """Indices (layout, batch) of the points no other beats in both tokens/s per user and tokens/s per GPU.
+
+        Legal layouts whose KV pool holds the batch; from the fastest for a user to the most per GPU.
+        """
+        possible = self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
+        user = np.where(possible, self.grid(self.serving.tokens_per_s_per_user), 0.0).ravel()
+        gpu = np.where(possible, self.grid(self.serving.tokens_per_s_per_gpu), 0.0).ravel()
+        order = np.lexsort((-gpu, -user))
+        best_before = np.maximum.accumulate(np.concatenate([[0.0], gpu[order][:-1]]))
+        kept = order[gpu[order] > best_before]
+        layouts, batch = np.unravel_index(kept, self.shape)
+        return tuple(zip(layouts.tolist(), batch.tolist(), strict=True))
+
+    def first_reason(self, index: int) -> str:
+        """Why a layout is impossible, in words; empty when it is not."""
+        rule = next((name for name, mask in self.errors.items() if mask[index]), None)
+        return "" if rule is None else objection(rule, self.case(index)).reason
+
+    def case(self, index: int) -> Case:
+        """One layout as the rules judge it."""
+        held = picked(self.memory, shape=self.shape, index=(index, self.asked))
+        return case_of(self.problem, layout=self.layout.one(index), held=held)
+
+    def plan(self, index: int) -> Plan:
+        """One layout at the asked concurrency, with every objection in words."""
+        case = self.case(index)
+        return Plan(
+            index=index,
+            layout=case.layout,
+            gpus=int(self.gpus[index]),
+            legal=bool(self.legal[index]),
+            holds=bool(self.holds[index]),
+            in_time=bool(self.in_time[index]),
+            memory=case.memory,
+            serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
+            objections=objections(case),
+        )
+
+
+def case_of(problem: Problem, *, layout: Layout, held: Memory) -> Case:
+    """A problem with layouts to judge and the memory they take at the asked concurrency."""
+    return Case(
+        transformer=problem.transformer,
+        precision=problem.precision,
+        gpu=problem.gpu,
+        engine=problem.engine,
+        workload=problem.workload,
+        layout=layout,
+        memory=held,
+    )
+
+
+def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[Memory, Serving]:
+    """Memory and speed of layouts at concurrencies; whatever broadcasts, broadcasts."""
+    held = memory(
+        problem.transformer,
+        problem.precision,
+        layout=layout,
+        gpu=problem.gpu,
+        engine=problem.engine,
+        workload=problem.workload,
+        concurrency=concurrency,
+        settings=problem.settings,
+    )
+    served = serve(
+        problem.transformer,
+        problem.precision,
+        layout=layout,
+        gpu=problem.gpu,
+        engine=problem.engine,
+        workload=problem.workload,
+        concurrency=concurrency,
+        capacity=held.capacity,
+    )
+    return held, served
+
+
+def solve(problem: Problem) -> Result:
+    """Every candidate layout at every batch, judged."""
+    layout, concurrency = candidate_layouts(problem), batches(problem.workload)
+    held, served = evaluate(problem, layout=layout.column(), concurrency=concurrency)
+    asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
+    shape = (*layout.shape, concurrency.size)
+    case = case_of(problem, layout=layout, held=picked(held, shape=shape, index=(slice(None), asked)))
+    return Result(
+        problem=problem,
+        layout=layout,
+        concurrency=concurrency,
+        asked=asked,
+        memory=held,
+        serving=served,
+        errors=broken(case, severity="error"),
+        warnings=broken(case, severity="warning"),
+    )

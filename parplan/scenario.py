@@ -1,0 +1,236 @@
+"""The scenario: everything the user chose, as one frozen value that links, widgets, command line and tests all speak."""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from parplan import catalog
+from parplan.advice import Advice, advise
+from parplan.formats import Precision
+from parplan.hardware import Gpu
+from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
+from parplan.instances import next_power_of_two, weight_bytes
+from parplan.memory import Settings
+from parplan.planner import Problem, Result, chosen_precision, solve
+from parplan.provenance import Value
+from parplan.transformer import Transformer
+from parplan.units import MS
+from parplan.workload import Workload
+
+SCHEMA = 1
+"""Version of the link format; raised when a field changes its name or meaning."""
+
+BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
+"""Words that stand for something other than a catalogue name."""
+CUTS = ("tensor", "data", "pipeline", "expert", "context")
+"""Layout fields a scenario can fix."""
+MOST_GPUS = 64
+"""Most GPUs one replica may use."""
+BILLION = 1e9
+LARGEST_CONFIG = 1 << 18
+"""Bytes a packed config.json may unpack to."""
+
+Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
+Cut = Annotated[int, Field(ge=0, le=1152)]
+
+
+class Scenario(Value):
+    """What to serve, on what, for whom. Field names are the keys of a link."""
+
+    model: str = "meta-llama/Llama-3.3-70B-Instruct"
+    """Hub-style id of a model in the catalogue; "size" for a model given by its size, "config" for a config.json."""
+    size: float = Field(default=70, ge=0.5, le=2000, allow_inf_nan=False)
+    """Total parameters in billions, when the model is given by its size."""
+    active: float = Field(default=0, ge=0, le=2000, allow_inf_nan=False)
+    """Active parameters in billions of a mixture of experts given by its size. 0: a dense model."""
+    config: str = Field(default="", max_length=20_000)
+    """A config.json, packed by `packed`, when the model is given by one."""
+    weights: str = "fp8"
+    """Format of the weights, or "native": as the checkpoint is published."""
+    kv: str = "auto"
+    """Format of the KV cache, or "auto": as the checkpoint asks for, else bf16."""
+    gpu: str = "h100-sxm"
+    """GPU type."""
+    engine: str = "vllm"
+    """Inference engine whose measured overheads apply; "ideal" is pure roofline."""
+    concurrency: int = Field(default=64, ge=1, le=4096)
+    """Requests one replica has in hand at once (the batch)."""
+    prompt: int = Field(default=1024, ge=1, le=2_000_000)
+    """Prompt tokens of a mean request."""
+    output: int = Field(default=1024, ge=1, le=200_000)
+    """Output tokens of a mean request."""
+    ttft: Milliseconds = 0
+    """Target for the time to first token, ms. 0: no target."""
+    tpot: Milliseconds = 0
+    """Target for the time per output token, ms. 0: no target."""
+    prefix: float = Field(default=0, ge=0, le=95, allow_inf_nan=False)
+    """Share of prompt tokens found in the prefix cache, percent."""
+    budget: int = Field(default=0, ge=0, le=MOST_GPUS)
+    """Most GPUs one replica may use. 0: chosen for you, enough for the model and a step beyond."""
+    utilization: float = Field(default=0, ge=0, le=100, allow_inf_nan=False)
+    """Share of GPU memory the engine takes, percent. 0: the engine's default."""
+    replicas: int = Field(default=1, ge=1, le=1000)
+    """Copies of the whole layout; they change requests per second and nothing else."""
+    tensor: Cut = 0
+    """Fix the tensor-parallel width. 0: try all."""
+    data: Cut = 0
+    """Fix how often attention is repeated (attention data parallelism). 0: try all."""
+    pipeline: Cut = 0
+    """Fix the number of pipeline stages. 0: try all."""
+    expert: Cut = 0
+    """Fix the number of expert groups. 0: try all."""
+    context: Cut = 0
+    """Fix the context-parallel width of prefill. 0: try all."""
+
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from the defaults."""
+        return {name: value for name, value in self if value != Scenario.model_fields[name].default}
+
+
+def packed(text: str) -> str:
+    """A config.json as a short string a link can carry.
+
+    Raises:
+        ConfigError: the text is not JSON, or not the config of a language model.
+    """
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"this is not JSON: {error}") from error
+    transformer_from_config(config, name="config.json")
+    compact = json.dumps(config, separators=(",", ":"), sort_keys=True).encode()
+    return base64.urlsafe_b64encode(zlib.compress(compact, 9)).decode().rstrip("=")
+
+
+def unpacked(text: str) -> Mapping[str, object]:
+    """The config.json of a packed string; at most `LARGEST_CONFIG` bytes are unpacked.
+
+    Raises:
+        ConfigError: the string is damaged, too large, or holds no JSON object.
+    """
+    try:
+        compressed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        found = json.loads(zlib.decompressobj().decompress(compressed, LARGEST_CONFIG))
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise ConfigError(f"the packed config.json of the link is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError("the packed config.json of the link is not a JSON object")
+    return found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What parplan says to a scenario."""
+
+    scenario: Scenario
+    result: Result
+    advice: Advice
+
+
+def transformer_asked_for(scenario: Scenario) -> Transformer:
+    """The model a scenario asks for: from the catalogue, or made up from its size.
+
+    Raises:
+        UnknownName: the catalogue has no such model.
+        ConfigError: a packed config that describes no model.
+    """
+    if scenario.model == BY_CONFIG:
+        return transformer_from_config(unpacked(scenario.config), name="config.json")
+    if scenario.model == BY_SIZE:
+        active = scenario.active * BILLION if scenario.active else None
+        return transformer_of_size(scenario.size * BILLION, active=active)
+    return catalog.model(scenario.model).transformer
+
+
+def default_budget(transformer: Transformer, precision: Precision, *, gpu: Gpu) -> int:
+    """GPUs to try when the user sets no limit: a node, or twice what the weights fill; 64 at most."""
+    fills = next_power_of_two(float(weight_bytes(transformer, precision)) / gpu.memory)
+    return int(min(max(gpu.node, 2 * fills), MOST_GPUS))
+
+
+def problem_of(scenario: Scenario) -> Problem:
+    """A scenario with its names resolved.
+
+    Raises:
+        UnknownName: a name the catalogue does not know.
+    """
+    formats = catalog.formats()
+    gpu = catalog.named("GPU", scenario.gpu, catalog.gpus())
+    engine = catalog.named("engine", scenario.engine, catalog.engines())
+    transformer = transformer_asked_for(scenario)
+    weights = (
+        None if scenario.weights == NATIVE else catalog.named("weight format", scenario.weights, formats)
+    )
+    kv = None if scenario.kv == AUTO else catalog.named("KV format", scenario.kv, catalog.kv_formats())
+    precision = chosen_precision(transformer, weights=weights, kv=kv, formats=formats)
+    return Problem(
+        transformer=transformer,
+        precision=precision,
+        gpu=gpu,
+        engine=engine,
+        workload=Workload(
+            prompt=scenario.prompt,
+            output=scenario.output,
+            concurrency=scenario.concurrency,
+            prefix_hit=scenario.prefix / 100,
+            ttft=scenario.ttft * MS or None,
+            tpot=scenario.tpot * MS or None,
+        ),
+        settings=Settings(utilization=scenario.utilization / 100 or None),
+        budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
+        fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
+    )
+
+
+def plan(scenario: Scenario) -> Answer:
+    """The front door: where memory goes, the smallest thing to buy, every layout's speed, one recommendation.
+
+    Raises:
+        UnknownName: a name the catalogue does not know, with the nearest it does.
+    """
+    result = solve(problem_of(scenario))
+    return Answer(scenario=scenario, result=result, advice=advise(result, instances=catalog.instances()))
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """One change to a scenario that makes it work."""
+
+    words: str
+    scenario: Scenario
+    answer: Answer
+
+
+def ways_out(scenario: Scenario) -> tuple[WayOut, ...]:
+    """Changes that make a scenario hold every request, fewest GPUs first; each has been planned and holds.
+
+    Meant for scenarios that do not: smaller formats, more GPUs, shorter or fewer requests, larger GPUs of the
+    same vendor.
+    """
+    gpu = catalog.named("GPU", scenario.gpu, catalog.gpus())
+    larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
+    tries: list[tuple[str, dict[str, Any]]] = [
+        (f"allow up to {MOST_GPUS} GPUs per replica", {"budget": MOST_GPUS}),
+        ("store the KV cache in FP8", {"kv": "fp8"}),
+        ("store the weights in FP8", {"weights": "fp8"}),
+        ("store the weights in 4 bits", {"weights": "int4-g128"}),
+        ("halve the requests at once", {"concurrency": max(scenario.concurrency // 2, 1)}),
+        (
+            "halve prompt and output",
+            {"prompt": max(scenario.prompt // 2, 1), "output": max(scenario.output // 2, 1)},
+        ),
+        *((f"use {g.label}", {"gpu": g.name}) for g in sorted(larger, key=lambda g: g.memory)[:3]),
+    ]
+    found = []
+    for words, change in tries:
+        changed = scenario.model_copy(update=change)
+        if changed != scenario:
+            answer = plan(changed)
+            if answer.advice.recommended and answer.advice.recommended.holds:
+                found.append(WayOut(words, changed, answer))
+    return tuple(sorted(found, key=lambda way: way.answer.advice.recommended.gpus))  # type: ignore[union-attr]

@@ -1,0 +1,169 @@
+"""The answers a good engineer would give, on the examples people argue about."""
+
+import numpy as np
+import pytest
+
+from parplan import Answer, Scenario, catalog, plan
+from parplan.advice import candidates
+from parplan.layout import Layout
+from parplan.planner import Plan
+from parplan.scenario import ways_out
+from parplan.units import GIB
+from parplan.work import experts_held
+
+LLAMA, BIG_LLAMA, DEEPSEEK = (
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "meta-llama/Meta-Llama-3.1-405B",
+    "deepseek-ai/DeepSeek-V3.1",
+)
+
+
+def found(answer: Answer, layout: Layout) -> Plan:
+    result = answer.result
+    return next(result.plan(i) for i in range(result.shape[0]) if result.layout.one(i) == layout)
+
+
+class TestDense70B:
+    """70B in FP8 is about 70 GB: one H100 holds it, two serve a busy batch, four are faster."""
+
+    answer = plan(Scenario(model=LLAMA, weights="fp8", gpu="h100-sxm", concurrency=64))
+
+    def test_one_gpu_loads_it_and_has_little_left(self) -> None:
+        one = found(self.answer, Layout())
+        assert one.legal
+        assert not one.holds
+        assert 65 < float(one.memory.weights) / GIB < 69
+        assert float(one.memory.pool) < 0.1 * one.memory.usable
+
+    def test_two_are_recommended_for_a_busy_batch(self) -> None:
+        recommended = self.answer.advice.recommended
+        assert recommended is not None
+        assert recommended.layout == Layout(tensor=2)
+        assert self.answer.advice.napkin.gpus == 2
+
+    def test_four_give_more_kv_and_lower_latency(self) -> None:
+        two, four = found(self.answer, Layout(tensor=2)), found(self.answer, Layout(tensor=4))
+        assert float(four.memory.kv_tokens) > 2 * float(two.memory.kv_tokens)
+        assert float(four.serving.tpot) < float(two.serving.tpot)
+        assert any("TP4" in line for line in self.answer.advice.alternatives)
+
+    def test_a_tighter_target_asks_for_four(self) -> None:
+        two, four = (float(found(self.answer, Layout(tensor=t)).serving.tpot) * 1000 for t in (2, 4))
+        asked = plan(Scenario(model=LLAMA, weights="fp8", gpu="h100-sxm", tpot=(two + four) / 2))
+        assert asked.advice.recommended is not None
+        assert asked.advice.recommended.layout == Layout(tensor=4)
+
+    def test_pipeline_is_not_suggested_inside_one_node(self) -> None:
+        for concurrency in (1, 8, 64, 256, 1024):
+            answer = plan(Scenario(model=LLAMA, weights="fp8", gpu="h100-sxm", concurrency=concurrency, budget=8))
+            assert answer.advice.recommended is not None
+            assert answer.advice.recommended.layout.pipeline == 1
+
+
+class TestDense405B:
+    """405B: one node in FP8, two nodes in BF16."""
+
+    def test_fp8_fits_one_node_with_50_gb_each(self) -> None:
+        answer = plan(Scenario(model=BIG_LLAMA, weights="fp8", gpu="h100-sxm", concurrency=16))
+        recommended = answer.advice.recommended
+        assert recommended is not None
+        assert recommended.layout == Layout(tensor=8)
+        assert float(recommended.memory.weights) / 1e9 == pytest.approx(51.3, abs=1.5)
+        assert recommended.memory.pool > 0
+
+    def test_bf16_is_tp8_times_pp2_and_the_stretched_tp16_has_its_price(self) -> None:
+        answer = plan(Scenario(model=BIG_LLAMA, weights="bf16", gpu="h100-sxm", concurrency=16))
+        recommended = answer.advice.recommended
+        assert recommended is not None
+        assert recommended.layout == Layout(tensor=8, pipeline=2)
+        stretched = found(answer, Layout(tensor=16))
+        assert any(o.rule == "tensor-spans" for o in stretched.objections)
+        assert stretched.serving.decode.all_reduce > 2 * recommended.serving.decode.all_reduce
+        assert any("TP16" in line for line in answer.advice.reasons)
+        assert not found(answer, Layout(tensor=8)).legal
+
+
+class TestDeepSeek:
+    """671B in FP8 on B200: one cannot load it, four have no room for KV, eight are sensible."""
+
+    answer = plan(Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=64, prompt=4096, output=1024))
+
+    def test_one_cannot_load_it(self) -> None:
+        one = found(self.answer, Layout())
+        assert [o.rule for o in one.objections if o.severity == "error"] == ["weights"]
+
+    def test_four_hold_the_weights_but_no_useful_kv(self) -> None:
+        for layout in (Layout(tensor=4), Layout(tensor=4, expert=4), Layout(data=4, expert=4)):
+            four = found(self.answer, layout)
+            assert float(four.memory.weights) < four.memory.usable
+            assert not four.holds
+
+    def test_eight_are_the_smallest_sensible_size(self) -> None:
+        holds = {rung.name: rung for rung in self.answer.advice.ladder}["holds"]
+        assert holds.plan is not None
+        assert holds.plan.gpus == 8
+        assert holds.purchases[0].gpus == 8
+
+
+def test_128_experts_over_8_groups_are_16_whole_ones_each() -> None:
+    experts = next(b.experts for b in catalog.model("Qwen/Qwen3-235B-A22B").transformer.blocks if b.experts)
+    assert experts.count == 128
+    assert float(experts_held(experts, layout=Layout(tensor=8, expert=8))) == 16
+    assert float(experts_held(experts, layout=Layout(tensor=8))) == 16  # the same bytes, each expert cut 8 ways
+
+
+def test_over_two_nodes_tp8pp2_is_faster_for_a_user_and_ep16_makes_more_tokens() -> None:
+    answer = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h100-sxm", concurrency=16, budget=16))
+    result = answer.result
+    index = {str(result.layout.one(i)): i for i in range(result.shape[0])}
+    piped, spread = index["TP8 PP2"], index["DP16 EP16"]
+    tpot, rate = result.grid(result.serving.tpot), result.grid(result.serving.tokens_per_s)
+    low = result.concurrency <= 16
+    assert (tpot[piped, low] < tpot[spread, low]).all()
+    assert rate[spread].max() > rate[piped].max()
+    assert any("TP8 PP2" in line and "DP16 EP16" in line for line in answer.advice.reasons)
+
+
+def test_if_one_gpu_meets_the_targets_the_advice_is_to_stop() -> None:
+    answer = plan(Scenario(model="meta-llama/Meta-Llama-3.1-8B", weights="bf16", concurrency=16, tpot=30, ttft=1000))
+    assert answer.advice.recommended is not None
+    assert answer.advice.recommended.gpus == 1
+    assert any("stop here" in line and "replicas" in line for line in answer.advice.reasons)
+
+
+def test_targets_nothing_meets_are_said_to_be_missed() -> None:
+    answer = plan(Scenario(model=LLAMA, tpot=0.1))
+    assert answer.advice.recommended is not None
+    assert not answer.advice.recommended.in_time
+    assert "meets the targets" in answer.advice.verdict
+    assert answer.advice.ladder[-1].plan is None
+
+
+def test_nothing_is_a_dead_end() -> None:
+    """405B in BF16 on one L4 node: the verdict says what is missing, and each way out really works."""
+    scenario = Scenario(model=BIG_LLAMA, weights="bf16", gpu="l4", budget=8)
+    answer = plan(scenario)
+    assert answer.advice.recommended is None
+    assert "does not" in answer.advice.verdict
+    ways = ways_out(scenario)
+    assert ways
+    for way in ways:
+        recommended = plan(way.scenario).advice.recommended
+        assert recommended is not None
+        assert recommended.holds
+
+
+def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> None:
+    answer = plan(Scenario(model=BIG_LLAMA, weights="fp8", gpu="h100-sxm", concurrency=16))
+    drawn = candidates(answer.result)
+    assert answer.advice.recommended is not None
+    assert answer.advice.recommended.index in drawn
+    assert np.any(~answer.result.legal[list(drawn)])
+    assert len(drawn) <= 8
+
+
+def test_the_ladder_never_goes_down() -> None:
+    for model in (LLAMA, BIG_LLAMA, DEEPSEEK):
+        answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", tpot=40, budget=64))
+        sizes = [rung.plan.gpus for rung in answer.advice.ladder if rung.plan]
+        assert sizes == sorted(sizes)

@@ -1,0 +1,138 @@
+"""Links: every field survives, nothing breaks reading one, and what was wrong is said."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parplan import Scenario, catalog, plan
+from parplan.hub import ConfigError
+from parplan.links import from_query, known_names, parsed, share_url, to_query
+from parplan.scenario import LARGEST_CONFIG, packed, unpacked
+
+NAMES = known_names()
+scenarios = st.builds(
+    Scenario,
+    model=st.sampled_from([name for name in NAMES["model"] if name != "config"]),
+    weights=st.sampled_from(NAMES["weights"]),
+    kv=st.sampled_from(NAMES["kv"]),
+    gpu=st.sampled_from(NAMES["gpu"]),
+    engine=st.sampled_from(NAMES["engine"]),
+    size=st.floats(0.5, 2000),
+    concurrency=st.integers(1, 4096),
+    prompt=st.integers(1, 2_000_000),
+    output=st.integers(1, 200_000),
+    ttft=st.floats(0, 3_600_000),
+    tpot=st.floats(0, 3_600_000),
+    prefix=st.floats(0, 95),
+    budget=st.integers(0, 64),
+    tensor=st.integers(0, 64),
+)
+CONFIG = (
+    '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,'
+    ' "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,'
+    ' "max_position_embeddings": 2048, "tie_word_embeddings": false}'
+)
+
+
+@given(scenarios)
+def test_a_shared_link_means_the_same_scenario(scenario: Scenario) -> None:
+    link = share_url(scenario, base="https://example.org/plan")
+    assert from_query(parsed(link)) == (scenario, [])
+    assert set(parse_qs(urlsplit(link).query, keep_blank_values=True)) == {"v", *Scenario.model_fields}
+
+
+@given(scenarios)
+def test_the_live_link_has_only_what_differs(scenario: Scenario) -> None:
+    query = to_query(scenario, full=False)
+    assert from_query({key: [value] for key, value in query.items()}) == (scenario, [])
+    assert to_query(Scenario(), full=False) == {}
+
+
+@given(
+    st.dictionaries(
+        st.one_of(st.sampled_from(sorted(Scenario.model_fields)), st.text(max_size=10)),
+        st.lists(st.text(max_size=50), max_size=3),
+        max_size=8,
+    )
+)
+def test_any_query_gives_a_scenario_that_plans(query: dict[str, list[str]]) -> None:
+    scenario, messages = from_query(query)
+    assert isinstance(scenario, Scenario)
+    used = {key for key, values in query.items() if values}
+    if scenario == Scenario() and used - {"v"}:
+        assert messages or all(str(getattr(scenario, k, "")) == query[k][-1] for k in used)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("concurrency", "0", "greater than or equal to 1"),
+        ("concurrency", "many", "valid integer"),
+        ("concurrency", "1e9", "valid integer"),
+        ("ttft", "nan", "finite number"),
+        ("tpot", "-5", "greater than or equal to 0"),
+        ("gpu", "h100", "h100-sxm"),
+        ("model", "meta-llama/Llama-3.3-70B-Instruc", "meta-llama/Llama-3.3-70B-Instruct"),
+        ("weights", "fp7", "fp8"),
+        ("kv", "int4-g128", "auto is used instead"),
+        ("nonsense", "1", "not a setting"),
+        ("v", "99", "version"),
+        ("tensor", "-1", "greater than or equal to 0"),
+    ],
+)
+def test_what_was_wrong_is_said_and_what_was_used_instead(key: str, value: str, said: str) -> None:
+    scenario, messages = from_query({key: [value], "prompt": ["333"]})
+    assert scenario == Scenario(prompt=333)
+    assert len(messages) == 1
+    assert key in messages[0]
+    assert said in messages[0]
+
+
+def test_the_rest_of_a_bad_link_is_used() -> None:
+    scenario, messages = from_query({"gpu": ["h200-sxm"], "prompt": ["-1"], "output": ["77"]})
+    assert (scenario.gpu, scenario.output) == ("h200-sxm", 77)
+    assert len(messages) == 1
+
+
+def test_a_long_bad_value_is_cut_and_shown_as_text() -> None:
+    _, messages = from_query({"gpu": ["<script>" + "x" * 10_000]})
+    assert len(messages[0]) < 300
+
+
+def test_a_config_travels_in_the_link() -> None:
+    scenario = Scenario(model="config", config=packed(CONFIG), weights="bf16", prompt=100, output=100)
+    link = share_url(scenario, base="https://example.org/")
+    again, messages = from_query(parsed(link))
+    assert (again, messages) == (scenario, [])
+    assert len(link) < 2000
+    assert plan(again).result.problem.transformer.hidden == 64
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 1}', "[" * 100_000, "1e999"])
+def test_a_text_that_is_no_config_is_refused_with_a_reason(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"\w"):
+        packed(text)
+
+
+@given(st.text(max_size=200))
+def test_a_damaged_config_in_a_link_is_reported(text: str) -> None:
+    scenario, messages = from_query({"model": ["config"], "config": [text]})
+    assert scenario.model == Scenario().model
+    assert len(messages) == 1
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    import base64
+    import zlib
+
+    bomb = base64.urlsafe_b64encode(zlib.compress(b'{"a":"' + b"x" * (64 << 20) + b'"}', 9)).decode()
+    with pytest.raises(ConfigError):
+        unpacked(bomb)
+    assert LARGEST_CONFIG < 1 << 20
+
+
+def test_every_default_name_is_in_the_catalogue() -> None:
+    assert all(getattr(Scenario(), key) in known for key, known in NAMES.items())
+    assert len(catalog.model_files()) >= 40

@@ -1,0 +1,150 @@
+"""The grid of layouts and batches: complete, consistent with single evaluations, and physical."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parplan import Scenario, catalog, plan
+from parplan.layout import Layout
+from parplan.planner import batches, candidate_layouts, chosen_precision, evaluate, solve
+from parplan.scenario import problem_of
+from parplan.workload import Workload
+
+LLAMA, DEEPSEEK, GPT_OSS = "meta-llama/Llama-3.3-70B-Instruct", "deepseek-ai/DeepSeek-V3.1", "openai/gpt-oss-120b"
+MODELS = (LLAMA, DEEPSEEK, GPT_OSS, "google/gemma-3-27b-it", "Qwen/Qwen3-Next-80B-A3B-Instruct")
+FORMATS = catalog.formats()
+
+
+def test_candidates_are_distinct_and_within_the_budget() -> None:
+    problem = problem_of(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=64))
+    layout = candidate_layouts(problem)
+    rows = {tuple(int(x) for x in vars(layout.one(i)).values()) for i in range(layout.shape[0])}
+    assert len(rows) == layout.shape[0] > 100
+    assert layout.gpus.max() == 64
+    assert (layout.width % layout.expert == 0).all()
+
+
+def test_a_dense_model_is_never_cut_by_experts() -> None:
+    layout = candidate_layouts(problem_of(Scenario(model=LLAMA, budget=16)))
+    assert layout.data.max() == layout.expert.max() == 1
+
+
+def test_fixed_cuts_are_kept_even_beyond_the_budget() -> None:
+    layout = candidate_layouts(problem_of(Scenario(model=LLAMA, tensor=8, pipeline=4, budget=8)))
+    assert layout.gpus.tolist() == [32]
+
+
+def test_the_asked_batch_is_on_the_grid() -> None:
+    assert 777 in batches(Workload(concurrency=777))
+    assert batches(Workload(concurrency=64)).size in (31, 32)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "ideal"])
+def test_the_grid_agrees_with_one_layout_at_a_time(model: str, engine: str) -> None:
+    problem = problem_of(Scenario(model=model, weights="native", gpu="h200-sxm", engine=engine, budget=8))
+    result = solve(problem)
+    for index in range(0, result.shape[0], 3):
+        layout, batch = result.layout.one(index), result.concurrency[::10]
+        held, served = evaluate(problem, layout=layout, concurrency=batch)
+        for one, grid in (
+            (held.weights, result.memory.weights),
+            (held.kv_tokens, result.memory.kv_tokens),
+            (served.tpot, result.serving.tpot),
+            (served.ttft, result.serving.ttft),
+        ):
+            np.testing.assert_allclose(np.broadcast_to(one, batch.shape), result.grid(grid)[index, ::10], rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_part_of_memory_and_time_is_counted_once(model: str) -> None:
+    result = plan(Scenario(model=model, weights="native", gpu="h200-sxm")).result
+    for index in np.flatnonzero(result.legal):
+        one = result.plan(int(index))
+        memory, serving = one.memory, one.serving
+        used = memory.weights + memory.activations + memory.overhead + memory.kv + memory.free
+        assert float(used) == pytest.approx(memory.usable)
+        assert float(serving.decode.total + serving.prefill) == pytest.approx(float(serving.tpot))
+        assert float(serving.tokens_per_s_per_gpu) * one.gpus == pytest.approx(float(serving.tokens_per_s))
+        assert float(serving.tokens_per_s_per_user) == pytest.approx(1 / float(serving.tpot))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_time_per_token_never_falls_as_the_batch_grows(model: str) -> None:
+    result = plan(Scenario(model=model, weights="native", gpu="h200-sxm")).result
+    tpot = result.grid(result.serving.tpot)[result.legal]
+    assert (np.diff(tpot, axis=1) >= -1e-12).all()
+
+
+@given(
+    prompt=st.integers(1, 60_000),
+    output=st.integers(1, 4096),
+    concurrency=st.integers(1, 512),
+    model=st.sampled_from(MODELS),
+)
+def test_longer_requests_never_hold_more_nor_decode_faster(
+    prompt: int, output: int, concurrency: int, model: str
+) -> None:
+    def at(length: int) -> tuple[np.ndarray, np.ndarray]:
+        scenario = Scenario(
+            model=model, weights="native", gpu="h200-sxm", prompt=length, output=output, concurrency=concurrency,
+            context=1, budget=8,
+        )  # fmt: skip
+        result = solve(problem_of(scenario))
+        return result.at_asked(result.memory.kv_tokens * 0 + result.memory.capacity), result.at_asked(
+            result.serving.decode.total
+        )
+
+    capacity, decode = at(prompt)
+    longer_capacity, longer_decode = at(prompt + 1000)
+    assert (longer_capacity <= capacity).all()
+    same = longer_capacity == capacity
+    assert (longer_decode[same] >= decode[same] - 1e-12).all()
+
+
+def test_replicas_change_requests_per_second_and_nothing_else() -> None:
+    one, four = (plan(Scenario(replicas=n)).result for n in (1, 4))
+    np.testing.assert_array_equal(one.grid(one.serving.tpot), four.grid(four.serving.tpot))
+    np.testing.assert_array_equal(one.grid(one.serving.ttft), four.grid(four.serving.ttft))
+    np.testing.assert_array_equal(one.at_asked(one.memory.weights), four.at_asked(four.memory.weights))
+
+
+def test_a_published_mixed_checkpoint_keeps_its_exceptions() -> None:
+    """gpt-oss: only the experts are in mxfp4; DeepSeek in NVFP4: attention stays in bf16."""
+    oss = catalog.model(GPT_OSS).transformer
+    native = chosen_precision(oss, weights=None, kv=None, formats=FORMATS).weights
+    asked = chosen_precision(oss, weights=FORMATS["mxfp4"], kv=None, formats=FORMATS).weights
+    assert native == asked
+    assert (native["routed_experts"].name, native["attention"].name) == ("mxfp4", "bf16")
+    deepseek = catalog.model(DEEPSEEK).transformer
+    nvfp4 = chosen_precision(deepseek, weights=FORMATS["nvfp4"], kv=None, formats=FORMATS).weights
+    assert (nvfp4["routed_experts"].name, nvfp4["attention"].name) == ("nvfp4", "bf16")
+
+
+def test_embedding_and_head_stay_in_bf16() -> None:
+    llama = catalog.model(LLAMA).transformer
+    weights = chosen_precision(llama, weights=FORMATS["fp8"], kv=None, formats=FORMATS).weights
+    assert weights["embedding"].name == weights["head"].name == weights["norms"].name == "bf16"
+    assert weights["dense_ffn"].name == weights["attention"].name == "fp8"
+
+
+def test_the_frontier_is_not_dominated() -> None:
+    result = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=16)).result
+    user = result.grid(result.serving.tokens_per_s_per_user)
+    gpu = result.grid(result.serving.tokens_per_s_per_gpu)
+    points = [(user[i, j], gpu[i, j]) for i, j in result.frontier]
+    assert len(points) > 5
+    assert all(a[0] > b[0] and a[1] < b[1] for a, b in zip(points, points[1:], strict=False))
+    possible = result.legal[:, None] & (result.grid(result.memory.capacity) >= result.concurrency)
+    best_user, best_gpu = user[possible].max(), gpu[possible].max()
+    assert points[0][0] == best_user
+    assert points[-1][1] == best_gpu
+
+
+def test_layout_families_name_their_cuts() -> None:
+    result = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=16)).result
+    index = next(
+        i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=8, pipeline=2)
+    )
+    assert result.families[index] == "TP PP"
