@@ -7,10 +7,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.hub import ConfigError
 from parplan.scenario import AUTO, BY_CONFIG, BY_SIZE, NATIVE, SCHEMA, Scenario, transformer_asked_for
 
 VERSION_KEY = "v"
+NO_CONFIG = {"model": Scenario().model, "config": ""}
+"""What is used instead of a config.json that describes no model."""
 SHOWN = 60
 """Characters of a bad value that are shown again."""
 
@@ -44,19 +45,19 @@ def from_query(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[str]]
             default = Scenario.model_fields[key].default
             messages.append(f"{key}={_shown(bad)} was not used: {problem['msg']}; {default} is used instead.")
         scenario = Scenario.model_validate(values)
-    return _with_readable_config(*_with_known_names(scenario, messages))
+    return _with_possible_model(*_with_known_names(scenario, messages))
 
 
-def _with_readable_config(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
-    """A packed config.json that describes no model is reported, and the default model used instead."""
-    if scenario.model != BY_CONFIG:
+def _with_possible_model(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
+    """A size no model has, or a packed config.json that describes none, is reported and the default used instead."""
+    if scenario.model not in (BY_SIZE, BY_CONFIG):
         return scenario, messages
     try:
         transformer_asked_for(scenario)
-    except ConfigError as error:
-        default = Scenario.model_fields["model"].default
-        messages = [*messages, f"config was not used: {error}; {default} is used instead."]
-        return scenario.model_copy(update={"model": default, "config": ""}), messages
+    except ValueError as error:
+        key, change = ("active", {"active": 0}) if scenario.model == BY_SIZE else ("config", NO_CONFIG)
+        used = "a dense model" if scenario.model == BY_SIZE else NO_CONFIG["model"]
+        return scenario.model_copy(update=change), [*messages, f"{key} was not used: {error}; {used} is used instead."]
     return scenario, messages
 
 

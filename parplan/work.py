@@ -95,6 +95,7 @@ def stage_parameters(transformer: Transformer, *, layout: Layout) -> dict[Compon
     held["head"] = last * head / tensor * (1.0 if transformer.head else 1 - first)
     held["norms"] = held["norms"] + last * transformer.final_norm
     held["vision"] = first * transformer.vision / tensor
+    held["other"] = held["other"] + first * transformer.other
     return held
 
 

@@ -1,0 +1,304 @@
+"""A `config.json` as a `Transformer`: from the presence of fields, with what its class knows besides."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from parplan.hub.attention import compressed, grouped_query, hidden_size, latent
+from parplan.hub.families import Family, family_of
+from parplan.hub.feed_forward import dense, experts
+from parplan.hub.fields import ConfigError, Fields, shown
+from parplan.hub.pattern import Kinds, layer_count, layer_kinds, listed_kinds
+from parplan.hub.quantization import Layers, native_formats
+from parplan.hub.recurrent import recurrent
+from parplan.hub.towers import tower_parameters
+from parplan.transformer import Block, Mixer, Transformer
+
+LANGUAGE = ("text_config", "llm_config", "language_config")
+OTHER_TASKS = (
+    "MaskedLM",
+    "Classification",
+    "QuestionAnswering",
+    "VisionModel",
+    "CLIPModel",
+    "Whisper",
+    "T5",
+    "Bert",
+)
+CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "max_sequence_length",
+    "n_ctx",
+)
+MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+
+
+def transformer_from_config(
+    config: Mapping[str, object], *, name: str, quantization: Mapping[str, object] | None = None
+) -> Transformer:
+    """The architecture a config describes, its parameters counted exactly where its class is known.
+
+    Args:
+        config: content of a `config.json`, parsed.
+        name: Hub-style id, or what else to call it.
+        quantization: content of a separate `hf_quant_config.json`, if there is one.
+
+    Raises:
+        ConfigError: it is not the config of a decoder language model, or it contradicts itself. The message says
+            what was wrong and what was looked for.
+
+    What had to be guessed is in `assumed`, in words.
+
+    >>> tiny = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    ...         "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 512}
+    >>> transformer_from_config(tiny, name="tiny").total_parameters
+    95040
+    """
+    whole = Fields.of(config, notes=[], where="a config")
+    _refuse_other_tasks(whole)
+    try:
+        return _transformer(whole, _language_part(whole), name=name, quantization=quantization)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"the config makes no sense: {where} {first['msg'].lower()}") from error
+
+
+def _refuse_other_tasks(config: Fields) -> None:
+    """Only decoders are planned for; a BERT has all the fields of one."""
+    kinds = config.words("architectures") or ()
+    if config.flag("is_encoder_decoder", default=False):
+        raise ConfigError("an encoder-decoder model: only decoder language models can be planned for")
+    if kinds and all(any(task in kind for task in OTHER_TASKS) for kind in kinds):
+        raise ConfigError(f"{shown(kinds[0])} is not a decoder language model")
+
+
+def _language_part(config: Fields) -> Fields:
+    """The language model's fields: nested, or the whole config.
+
+    A nested part may be sparse: what it leaves out has the value of its class. Fields it lacks and that stand
+    beside it (Qwen2-VL) are found there.
+    """
+    nested = config.part(*LANGUAGE)
+    if not nested.raw:
+        return config
+    raw = dict(nested.raw)
+    if "hidden_size" not in raw and config.has("hidden_size"):
+        raw = {**config.raw, **raw}
+    raw.setdefault("model_type", config.raw.get("model_type"))
+    fields = Fields(raw, config.notes)
+    defaults = family_of(fields).defaults
+    missing = sorted(set(defaults) - {key for key, value in raw.items() if value is not None})
+    if missing:
+        fields.assume(
+            f"{', '.join(missing)} not in text_config: taken from the class defaults of {raw['model_type']}"
+        )
+    return Fields({**raw, **{key: defaults[key] for key in missing}}, config.notes)
+
+
+def _transformer(
+    config: Fields, text: Fields, *, name: str, quantization: Mapping[str, object] | None
+) -> Transformer:
+    family = family_of(text)
+    hidden = hidden_size(text)
+    vocabulary = text.count("vocab_size", "padded_vocab_size", "n_vocab", what="vocabulary")
+    layers = layer_count(text)
+    mixers, feed_forwards = layer_kinds(text, family, layers=layers)
+    stack = _stack(text, family, mixers=mixers, feed_forwards=feed_forwards, layers=layers)
+    numbers: dict[Block, int] = {}
+    sequence = tuple(numbers.setdefault(block, len(numbers)) for block in stack)
+    blocks = tuple(numbers)
+    context = _context_length(text, family)
+    tied = _tied(config, text, family)
+    lookup = _lookup_table(text, layers=layers)
+    formats, kv_format = native_formats(
+        config, text, separate=quantization, layers=Layers.of(blocks, sequence)
+    )
+    found = Transformer(
+        name=name,
+        family=(config.words("architectures") or (text.text("model_type") or "unknown",))[0],
+        hidden=hidden,
+        vocabulary=vocabulary,
+        context_length=context,
+        blocks=blocks,
+        sequence=sequence,
+        embedding=_embedding(text, family, hidden=hidden, vocabulary=vocabulary, context=context) + lookup,
+        lookup=lookup,
+        head=0 if tied else vocabulary * (hidden + text.flag("lm_head_bias", default=family.head_bias)),
+        final_norm=_norm(hidden, family),
+        other=_outside_layers(text, hidden=hidden, layers=layers),
+        vision=tower_parameters(config, text_hidden=hidden),
+        mtp=_multi_token_prediction(text, family, mixers=mixers, feed_forwards=feed_forwards, layers=layers),
+        native_kv=kv_format,
+    )
+    there = {*found.components, *(["mtp"] if found.mtp else [])}
+    native = {component: stored for component, stored in sorted(formats.items()) if component in there}
+    return found.model_copy(update={"native": native, "assumed": tuple(config.notes)})
+
+
+def _stack(text: Fields, family: Family, *, mixers: Kinds, feed_forwards: Kinds, layers: int) -> list[Block]:
+    """Every layer, first to last. A LongCat layer is two: attention and dense part twice, experts once."""
+    if text.text("model_type") == "longcat_flash":
+        pair = [_block(text, family, "full", "both", layer=0), _block(text, family, "full", "dense", layer=0)]
+        return pair * layers
+    return [_block(text, family, mixers[i], feed_forwards[i], layer=i) for i in range(layers)]
+
+
+def _block(text: Fields, family: Family, mixer: str, feed_forward: str, *, layer: int) -> Block:
+    """One layer of given kinds."""
+    hidden = hidden_size(text)
+    has_experts = feed_forward in ("experts", "both")
+    beside = text.flag("enable_moe_block", default=False) and has_experts  # Gemma-4: dense part and experts
+    parts = (mixer != "none") + (feed_forward != "none")
+    return Block(
+        mixer=_mixer(text, family, mixer, layer=layer),
+        dense=dense(text, family, layer=layer) if beside or feed_forward in ("dense", "both") else None,
+        experts=experts(text, family, layer=layer) if has_experts else None,
+        norms=_layer_norms(text, family, parts=parts, beside=beside) * _norm(hidden, family),
+        other=_other(text, hidden=hidden)
+        + ((mixer == "linear") + (feed_forward == "linear")) * hidden * hidden,
+    )
+
+
+def _mixer(text: Fields, family: Family, kind: str, *, layer: int) -> Mixer | None:
+    if kind.startswith("ratio-"):
+        return compressed(text, ratio=int(kind.removeprefix("ratio-")), layer=layer)
+    if kind == "recurrent":
+        return recurrent(text, layer=layer)
+    if kind in ("none", "linear"):
+        return None
+    if text.has("kv_lora_rank"):
+        return latent(text, layer=layer)
+    return grouped_query(text, family, kind=kind, layer=layer)
+
+
+def _norm(hidden: int, family: Family) -> int:
+    return hidden * (2 if family.norm_bias else 1)
+
+
+def _layer_norms(text: Fields, family: Family, *, parts: int, beside: bool) -> int:
+    """Norms of the hidden width: one or two per part; Falcon's parallel layers have one, its newer ones two."""
+    if text.text("model_type") == "falcon":
+        parallel = text.flag("parallel_attn", default=True)
+        newer = text.flag("new_decoder_architecture", default=False)
+        return 1 if parallel and not newer else 2
+    per_layer = text.number("hidden_size_per_layer_input", least=0)
+    extra = (3 if beside else 0) + (1 if per_layer else 0)
+    return (1 if family.norms == 1 else family.norms // 2 * parts) + extra
+
+
+def _other(text: Fields, *, hidden: int) -> int:
+    """Per layer: hyper-connections around both parts (DeepSeek-V4), gates for per-layer inputs (Gemma-4 E models),
+    AltUp and Laurel (Gemma-3n)."""
+    streams = text.number("hc_mult", most=64) or 0
+    mixed = (2 + streams) * streams
+    connections = 2 * (mixed * streams * hidden + mixed + 3) if streams else 0
+    per_layer = text.number("hidden_size_per_layer_input", least=0) or 0
+    copies = text.number("altup_num_inputs", most=64) or 0
+    alternating = hidden * (copies + 2) + copies**2 + copies**3 if copies else 0
+    rank = text.number("laurel_rank") or 0
+    return connections + 2 * hidden * per_layer + alternating + (2 * hidden * rank + hidden if rank else 0)
+
+
+def _outside_layers(text: Fields, *, hidden: int, layers: int) -> int:
+    """Outside the layers: the hyper-connections' head, the per-layer inputs' projection and norm, AltUp's projections,
+    BLOOM's first norm, OPT's projections where its embedding is narrower than its layers."""
+    per_layer = text.number("hidden_size_per_layer_input", least=0) or 0
+    inputs = hidden * layers * per_layer + per_layer
+    bloom = 2 * hidden if text.text("model_type") == "bloom" else 0
+    copies = text.number("altup_num_inputs", most=64) or 1
+    narrow = text.number("word_embed_proj_dim") or hidden
+    projected = 2 * hidden * narrow if narrow != hidden else 0
+    return _stream_head(text, hidden=hidden) + inputs + 2 * (copies - 1) * hidden * hidden + bloom + projected
+
+
+def _stream_head(text: Fields, *, hidden: int) -> int:
+    streams = text.number("hc_mult", most=64) or 0
+    return streams * streams * hidden + streams + 1 if streams else 0
+
+
+def _lookup_table(text: Fields, *, layers: int) -> int:
+    """Per-layer embeddings, looked up and never multiplied (Gemma-4 E models)."""
+    per_layer = text.number("hidden_size_per_layer_input", least=0) or 0
+    return layers * per_layer * text.count("vocab_size_per_layer_input") if per_layer else 0
+
+
+def _embedding(text: Fields, family: Family, *, hidden: int, vocabulary: int, context: int) -> int:
+    """Input embedding, learned positions included."""
+    width = text.number("word_embed_proj_dim") or hidden
+    positions = 0 if family.positions is None else (context + family.positions) * hidden
+    return vocabulary * width + positions
+
+
+def _context_length(text: Fields, family: Family) -> int:
+    """Longest sequence the model was made for. Cohere's older files keep it in `model_max_length`."""
+    named = text.number(*CONTEXT) or text.part("attn_config").number("max_seq_len")
+    longer = text.number("model_max_length")
+    known = max(named or 0, longer or 0)
+    if known:
+        return known
+    assumed = family.context or 4096
+    text.assume(f"context length not stated: assumed {assumed}")
+    return assumed
+
+
+def _tied(config: Fields, text: Fields, family: Family) -> bool:
+    """Whether the head is the embedding: the whole model's word, then the language part's, then its class's."""
+    for fields in (config, text):
+        if fields.has("tie_word_embeddings"):
+            return fields.flag("tie_word_embeddings", default=False)
+    if not family.known:
+        text.assume("tie_word_embeddings not stated: assumed an output head of its own")
+    return family.tied
+
+
+def _multi_token_prediction(
+    text: Fields, family: Family, *, mixers: Kinds, feed_forwards: Kinds, layers: int
+) -> int:
+    """Parameters of the multi-token-prediction layers.
+
+    Each is one more layer of the model, a projection of two hidden states into one, and norms of both and of the
+    result; embedding and head are the model's own, copies in the file are not counted. Checked against the Hub's
+    totals of DeepSeek-V3, GLM-4.5, GLM-5, Qwen3.5, Nemotron-3 and DeepSeek-V4.
+    """
+    modules = text.number(*MTP, least=0, most=64)
+    if modules is None:
+        modules = family.mtp
+        if modules:
+            text.assume(
+                f"multi-token prediction not stated: assumed {modules}, as in the released checkpoint"
+            )
+    if not modules:
+        return 0
+    if not family.mtp_shipped:
+        text.assume(
+            "multi-token-prediction layers are announced, but not in the released checkpoint: not counted"
+        )
+        return 0
+    hidden = hidden_size(text)
+    joint = 2 * hidden * hidden + 3 * _norm(hidden, family) + _stream_head(text, hidden=hidden)
+    return sum(
+        joint
+        + sum(
+            _parameters(block) for block in _module(text, family, mixers, feed_forwards, layer=layers + index)
+        )
+        for index in range(modules)
+    )
+
+
+def _module(
+    text: Fields, family: Family, mixers: Kinds, feed_forwards: Kinds, *, layer: int
+) -> Sequence[Block]:
+    """The layers of one multi-token-prediction module, from a pattern of its own or as the model would go on."""
+    listed = listed_kinds(text, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    if listed:
+        return [_block(text, family, mixer, part, layer=layer) for mixer, part in listed]
+    part = "dense" if family.mtp_dense else feed_forwards[min(layer, len(feed_forwards) - 1)]
+    return [_block(text, family, mixers[min(layer, len(mixers) - 1)], part, layer=layer)]
+
+
+def _parameters(block: Block) -> int:
+    return sum(block.parameters().values())

@@ -1,0 +1,373 @@
+"""The formats a checkpoint is stored in, component by component, from its `quantization_config`.
+
+A quantiser names a method and what it leaves alone. Methods become format names of `catalogs/formats.yaml`; a
+component is left alone when most layers that have it are. Names are matched as globs, never run as regular
+expressions: a pasted config cannot make matching slow.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice, product
+
+from parplan.formats import LINEAR, Component
+from parplan.hub.fields import ConfigError, Fields, shown
+from parplan.transformer import Block
+
+MOST_NAMES = 20_000
+MOST_MODULES = 1024
+LONGEST_NAME = 512
+MOST_MTP = 16
+"""Multi-token-prediction layers are numbered after the model's own."""
+
+METHODS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "eetq": "int8"}
+ALGORITHMS = {
+    "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8", "FP8_PB_WO": "fp8-block", "FP8_PB_REAL": "fp8-block",
+    "NVFP4": "nvfp4", "NVFP4_AWQ": "nvfp4", "W4A16_NVFP4": "nvfp4", "MXFP4": "mxfp4", "W4A8_MXFP4_FP8": "mxfp4",
+    "W4A16_AWQ": "int4-g128", "W4A8_AWQ": "int4-g128", "W8A8_SQ_PER_CHANNEL": "int8", "INT8_SQ": "int8",
+}  # fmt: skip
+"""Formats of ModelOpt's quant_algo."""
+BY_NAME = frozenset({"compressed-tensors", "modelopt", "modelopt_fp4", "modelopt_mixed", "quark"})
+"""Methods that quantise every linear layer they do not name, the output head too."""
+
+MODULES: dict[Component, tuple[str, ...]] = {
+    "attention": ("self_attn.o_proj", "attn.wo_b", "mixer.o_proj", "self_attention.dense", "attention.wo"),
+    "indexer": ("self_attn.indexer.wq_b", "attn.indexer.wq_b"),
+    "recurrent": ("linear_attn.out_proj", "mixer.out_proj", "mamba.out_proj", "self_attn.out_proj"),
+    "dense_ffn": ("mlp.down_proj", "mixer.down_proj", "feed_forward.w2", "feed_forward.down_proj"),
+    "routed_experts": (
+        "mlp.experts.0.down_proj", "block_sparse_moe.experts.0.w2", "ffn.experts.0.w2", "mixer.experts.0.down_proj",
+        "feed_forward.experts.down_proj", "moe.experts.0.down_proj",
+    ),
+    "shared_experts": (
+        "mlp.shared_experts.down_proj", "mlp.shared_expert.down_proj", "ffn.shared_experts.w2",
+        "mixer.shared_experts.down_proj", "block_sparse_moe.shared_experts.down_proj",
+        "feed_forward.shared_expert.down_proj", "share_expert.down_proj",
+    ),
+}  # fmt: skip
+"""One matrix of each component, under the names checkpoints give it."""
+KDA = ("self_attn.o_proj",)
+"""Kimi's recurrent layers are called like its attention."""
+BESIDE_DENSE = ("experts.down_proj",)
+"""Gemma-4's experts stand beside `mlp`, not inside it."""
+LEFT_ALONE = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude",
+              "llm_int8_skip_modules")  # fmt: skip
+INPUTS: dict[Component, tuple[str, ...]] = {
+    "attention": ("self_attn.q_b_proj", "self_attn.q_proj", "attn.wq_b", "mixer.q_proj"),
+}
+"""A second matrix of a component, to notice one that is quantised in part."""
+HEAD = ("lm_head", "head", "output_layer", "embed_out")
+LAYER = re.compile(r"(?:^|[.*])(?:layers|blocks|h)\.([0-9]+\*?|\*)(?:\.|$)")
+TOWER = re.compile(r"visual|vision|audio|mm_projector|multi_modal_projector")
+"""Names of towers: stored as they are, whatever the list says."""
+PREFIX = re.compile(r"^(?:language_model\.|model\.)+")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Which layers hold which component."""
+
+    count: int
+    holding: Mapping[Component, frozenset[int]]
+
+    @staticmethod
+    def of(blocks: Sequence[Block], sequence: Sequence[int]) -> "Layers":
+        """From the model's layers."""
+        parts = [frozenset(block.parameters()) for block in blocks]
+        return Layers(
+            len(sequence),
+            {component: frozenset(i for i, kind in enumerate(sequence) if component in parts[kind])
+             for component in LINEAR},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Names:
+    """Module names and globs, by what stands after the layer number: which layers each one covers."""
+
+    covered: Mapping[str, frozenset[int]]
+    everywhere: frozenset[str]
+    """Names without a layer number."""
+
+    @staticmethod
+    def of(names: Iterable[str], *, layers: int, fields: Fields) -> "Names":
+        """Sort names by module.
+
+        Raises:
+            ConfigError: far more names, or different ones, than any model has modules.
+        """
+        covered: dict[str, set[int]] = {}
+        everywhere: set[str] = set()
+        numbered: dict[str, frozenset[int]] = {}
+        for name in names:
+            for glob in _globs(name, fields):
+                if TOWER.search(glob):
+                    continue
+                match = None if glob.startswith("mtp") else LAYER.search(glob)
+                if match is None:
+                    everywhere.add(PREFIX.sub("", glob).strip("."))
+                    continue
+                number = match.group(1)
+                if number not in numbered:
+                    numbered[number] = _layers_named(number, layers)
+                covered.setdefault(glob[match.end() :].strip("."), set()).update(numbered[number])
+            if len(covered) + len(everywhere) > MOST_MODULES:
+                raise ConfigError(f"quantization_config names more than {MOST_MODULES} different modules")
+        return Names({rest: frozenset(found) for rest, found in covered.items()}, frozenset(everywhere))
+
+    def layers_of(self, module: str, *, layers: frozenset[int]) -> frozenset[int]:
+        """The layers, of those given, in which a module is named."""
+        if any(_names(glob, module) for glob in self.everywhere):
+            return layers
+        found = (where for rest, where in self.covered.items() if not rest or _names(rest, module))
+        return frozenset().union(*found) & layers
+
+    def outside(self, modules: Sequence[str]) -> bool:
+        """A module outside the layers is named."""
+        return any(_names(glob, module) for glob in self.everywhere for module in modules)
+
+
+def _names(glob: str, module: str) -> bool:
+    """A name covers a module when it is a run of its dotted parts.
+
+    >>> _names("gate", "mlp.gate"), _names("gate", "mlp.gate_proj"), _names("*self_attn*", "self_attn.o_proj")
+    (True, False, True)
+    """
+    return fnmatchcase(f"..{module}..", f"*.{glob}.*")
+
+
+def _layers_named(number: str, layers: int) -> frozenset[int]:
+    if number.isdigit():
+        return frozenset({int(number)})
+    return frozenset(layer for layer in range(layers + MOST_MTP) if fnmatchcase(str(layer), number))
+
+
+def _globs(name: str, fields: Fields) -> list[str]:
+    """A module name, a glob, or "re:" and a regular expression, as globs.
+
+    >>> _globs("re:.*mlp\\\\.(gate|down)_proj.*", Fields({}))
+    ['*mlp.gate_proj*', '*mlp.down_proj*']
+    """
+    if len(name) > LONGEST_NAME:
+        raise ConfigError(f"a module name in quantization_config is too long: {shown(name)}")
+    if not name.startswith("re:"):
+        return [name]
+    glob = name[3:].removeprefix("^").removesuffix("$").replace(r"\.", ".").replace("(?:", "(")
+    for pattern in (r"\d+", "[0-9]+", ".*", ".+"):
+        glob = glob.replace(pattern, "*")
+    pieces = re.split(r"\(([^()]*)\)", glob)
+    if len(pieces) > 9 or set("".join(pieces[::2])) & set("\\[]{}()+?|^$"):
+        fields.assume(
+            f"pattern {shown(name)} in quantization_config is not understood: taken to match nothing"
+        )
+        return []
+    options = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    return ["".join(choice) for choice in islice(product(*options), 64)]
+
+
+def native_formats(
+    config: Fields, text: Fields, *, separate: Mapping[str, object] | None, layers: Layers
+) -> tuple[dict[Component, str], str | None]:
+    """Formats by component, and the KV cache's; components that are missing are bf16.
+
+    Args:
+        config: the whole config.
+        text: its language model part: either may hold `quantization_config`.
+        separate: content of `hf_quant_config.json`, where ModelOpt's older exports keep everything.
+        layers: which layers hold which component.
+    """
+    quantization = _quantization(config, text, separate)
+    if not quantization.raw:
+        return {}, None
+    formats = _mixed(quantization, text, layers) or _uniform(quantization, text, layers)
+    _set_expert_formats(formats, config, text, quantization, layers=layers)
+    return formats, _kv_format(quantization)
+
+
+def _quantization(config: Fields, text: Fields, separate: Mapping[str, object] | None) -> Fields:
+    names = ("quantization_config", "compression_config")
+    for fields in (text, config):
+        if fields.has(*names):
+            return fields.part(*names)
+    other = Fields.of(separate or {}, notes=config.notes, where="hf_quant_config")
+    return other.part("quantization") if other.has("quantization") else other
+
+
+def _uniform(quantization: Fields, text: Fields, layers: Layers) -> dict[Component, str]:
+    """One format for all linear layers that are not named as left alone."""
+    stored = _format(quantization)
+    if stored is None:
+        return {}
+    method = quantization.text("quant_method")
+    mixed = quantization.has("moe_quant_algo")  # then the list belongs to the experts' method
+    left = Names.of(() if mixed else _left_alone(quantization), layers=layers.count, fields=quantization)
+    targets: frozenset[Component] = frozenset({"routed_experts"}) if method == "mxfp4" else LINEAR
+    formats: dict[Component, str] = {}
+    for component in sorted(targets):
+        holding = layers.holding[component]
+        alone = _named_layers(left, component, text, holding)
+        if 2 * len(alone) < len(holding):
+            formats[component] = stored
+        _notice_part(left, component, alone=alone, holding=holding, stored=stored, fields=quantization)
+        if alone and alone != holding:
+            quantization.assume(f"{component}: {len(alone)} of {len(holding)} layers are stored unquantised, "
+                                f"all are taken as {formats.get(component, 'bf16')}")  # fmt: skip
+    if _covers_head(quantization, left):
+        formats["head"] = stored
+    if not left.outside(("mtp", "mtp.layers.0")) and layers.count not in left.covered.get("", frozenset()):
+        formats["mtp"] = formats.get("routed_experts") or formats.get("dense_ffn") or stored
+    return formats
+
+
+def _notice_part(
+    left: Names,
+    component: Component,
+    *,
+    alone: frozenset[int],
+    holding: frozenset[int],
+    stored: str,
+    fields: Fields,
+) -> None:
+    """Say so where only part of a component is quantised (DeepSeek NVFP4: of attention, the output projection)."""
+    inputs = frozenset().union(
+        *(left.layers_of(module, layers=holding) for module in INPUTS.get(component, ()))
+    )
+    if inputs and not alone:
+        fields.assume(
+            f"{component}: input projections are stored unquantised, all of it is taken as {stored}"
+        )
+
+
+def _named_layers(
+    names: Names, component: Component, text: Fields, holding: frozenset[int]
+) -> frozenset[int]:
+    modules = MODULES[component]
+    if component == "recurrent" and text.has("linear_attn_config"):
+        modules = KDA
+    if component == "routed_experts" and text.flag("enable_moe_block", default=False):
+        modules = BESIDE_DENSE
+    return frozenset().union(*(names.layers_of(module, layers=holding) for module in modules))
+
+
+def _covers_head(quantization: Fields, left: Names) -> bool:
+    """Methods that work by name quantise the head unless it is named; the others only when told to."""
+    method = quantization.text("quant_method")
+    by_name = method in BY_NAME or (not method and quantization.has("quant_algo"))
+    if by_name and not quantization.has(*LEFT_ALONE):
+        quantization.assume(
+            "no list of what the quantiser left alone: assumed the output head and nothing else"
+        )
+        return False
+    return (by_name and not left.outside(HEAD)) or quantization.flag("lm_head", default=False)
+
+
+def _left_alone(quantization: Fields) -> tuple[str, ...]:
+    """Names of what is not quantised."""
+    return quantization.words(*LEFT_ALONE, most=MOST_NAMES) or ()
+
+
+def _mixed(quantization: Fields, text: Fields, layers: Layers) -> dict[Component, str] | None:
+    """ModelOpt's mixed precision: an algorithm per named layer. None for uniform checkpoints."""
+    if quantization.text("quant_method") == "fp8" or not quantization.has("quantized_layers"):
+        return None
+    listed = quantization.part("quantized_layers").raw
+    if len(listed) > MOST_NAMES:
+        raise ConfigError(f"quantized_layers has more than {MOST_NAMES} entries")
+    by_format: dict[str, list[str]] = {}
+    for name, choice in listed.items():
+        entry = Fields.of(choice, notes=quantization.notes, where="quantized_layers entry")
+        stored = ALGORITHMS.get(entry.text("quant_algo"))
+        if stored:
+            by_format.setdefault(stored, []).append(str(name))
+    formats: dict[Component, str] = {}
+    for stored, listing in by_format.items():
+        names = Names.of(listing, layers=layers.count, fields=quantization)
+        for component in LINEAR:
+            holding = layers.holding[component]
+            if holding and 2 * len(_named_layers(names, component, text, holding)) > len(holding):
+                formats[component] = stored
+        if names.outside(HEAD):
+            formats["head"] = stored
+    return formats
+
+
+def _format(quantization: Fields) -> str | None:
+    """Name of the format the method stores weights in; None, and said, where it is not known."""
+    method = quantization.text("quant_method").lower()
+    algorithm = quantization.text("quant_algo").upper()
+    if method in METHODS:
+        blocks = quantization.has("weight_block_size")
+        return "fp8-block" if method == "fp8" and blocks else METHODS[method]
+    if algorithm in ALGORITHMS:
+        return ALGORITHMS[algorithm]
+    if method == "bitsandbytes":
+        return "int8" if quantization.flag("load_in_8bit", default=False) else "bnb-nf4"
+    stored = _grouped(quantization) if quantization.has("config_groups") else _integers(quantization)
+    if stored is None:
+        name = method or algorithm
+        quantization.assume(f"quantisation {name!r} is not known: weights taken as bf16")
+    return stored
+
+
+def _integers(quantization: Fields) -> str | None:
+    """GPTQ, AWQ and kin: bits and group size."""
+    bits = quantization.number("bits", "w_bit", "wbits", "nbits")
+    group = quantization.number("group_size", "q_group_size", least=-1)
+    return None if bits is None else _integer_format(bits, group, quantization)
+
+
+def _integer_format(bits: int, group: int | None, quantization: Fields) -> str | None:
+    if bits == 8:
+        return "int8"
+    if bits != 4:
+        return None
+    if group in (32, 128):
+        return f"int4-g{group}"
+    nearest = 32 if group is not None and 0 < group < 64 else 128
+    quantization.assume(f"int4 with groups of {group}: taken as groups of {nearest}")
+    return f"int4-g{nearest}"
+
+
+def _grouped(quantization: Fields) -> str | None:
+    """compressed-tensors: what the first group says of weights."""
+    groups = quantization.part("config_groups")
+    first = groups.part(next((str(name) for name in groups.raw), ""))
+    weights = first.part("weights")
+    bits, kind = weights.number("num_bits"), weights.text("type")
+    group = weights.number("group_size", least=-1)
+    if kind == "float" and bits == 4:
+        return "nvfp4" if group == 16 else "mxfp4"
+    if kind == "float" and bits == 8:
+        return "fp8-block" if weights.has("block_structure") or weights.text("strategy") == "block" else "fp8"
+    return None if bits is None else _integer_format(bits, group, quantization)
+
+
+def _set_expert_formats(
+    formats: dict[Component, str], config: Fields, text: Fields, quantization: Fields, *, layers: Layers
+) -> None:
+    """Routed experts stored apart from the rest: by DeepSeek-V4's `expert_dtype`, requantised by `moe_quant_algo`.
+
+    fp4 experts have one power-of-two scale per 32 elements of a row: MXFP4 (transformers 5.24.0, finegrained_fp8).
+    They are most of a multi-token-prediction layer, which requantisers leave as it is.
+    """
+    if not layers.holding["routed_experts"]:
+        return
+    if "fp4" in (text.text("expert_dtype"), config.text("expert_dtype"), quantization.text("expert_dtype")):
+        formats["routed_experts"] = formats["mtp"] = "mxfp4"
+    requantised = ALGORITHMS.get(quantization.text("moe_quant_algo").upper())
+    if requantised:
+        formats["routed_experts"] = requantised
+
+
+def _kv_format(quantization: Fields) -> str | None:
+    """KV cache format: a scheme with bits, or an algorithm's name."""
+    hit = quantization.found("kv_cache_scheme", "kv_cache_quant_algo")
+    if hit is None:
+        return None
+    if isinstance(hit[1], str):
+        return ALGORITHMS.get(hit[1].upper())
+    scheme = quantization.part(hit[0])
+    if scheme.number("num_bits") != 8:
+        return None
+    return "int8" if scheme.text("type") == "int" else "fp8"
