@@ -20,9 +20,11 @@ LAYERS: tuple[str, ...] = (
     # formulas
     "work",
     "collectives",
+    "allocator",
     "memory",
     "step",
     "serving",
+    "load",
     "instances",
     "cost",
     # decisions
@@ -36,6 +38,8 @@ LAYERS: tuple[str, ...] = (
     "links",
     "export",
     "validate",
+    "logs",
+    "commands",
     "__main__",
     "ui",
 )

@@ -1,4 +1,4 @@
-"""The command line: `python -m parplan plan | model | validate | gpus | models | link`."""
+"""The command line: `python -m parplan plan | model | validate | log | gpus | models | link`."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parplan import catalog, export, links, validate
+from parplan import catalog, export, links, logs, validate
 from parplan.hub import ConfigError, transformer_from_config
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
@@ -19,7 +19,7 @@ BAD_INPUT = 2
 """Exit status when something asked for is unknown or malformed."""
 
 
-class BadInput(Exception):
+class BadInputError(Exception):
     """What was asked for makes no sense; the message says why."""
 
 
@@ -27,17 +27,17 @@ def scenario_of(words: Sequence[str]) -> Scenario:
     """A scenario from KEY=VALUE words, or from one whole link or query string.
 
     Raises:
-        BadInput: an unknown key or name, or a value out of range; on the command line nothing is replaced.
+        BadInputError: an unknown key or name, or a value out of range; on the command line nothing is replaced.
     """
     linked = len(words) == 1 and ("?" in words[0] or "&" in words[0])
     if not linked and (bad := [word for word in words if "=" not in word]):
-        raise BadInput(f"{bad[0]!r} is not KEY=VALUE; keys: {', '.join(Scenario.model_fields)}")
+        raise BadInputError(f"{bad[0]!r} is not KEY=VALUE; keys: {', '.join(Scenario.model_fields)}")
     given = (
         links.parsed(words[0]) if linked else {k: [v] for k, _, v in (word.partition("=") for word in words)}
     )
     scenario, messages = links.from_query(given)
     if messages:
-        raise BadInput("; ".join(messages))
+        raise BadInputError("; ".join(messages))
     return scenario
 
 
@@ -45,17 +45,17 @@ def transformer_of(name: str) -> Transformer:
     """A model from the catalogue, or from a config.json.
 
     Raises:
-        BadInput: no such model, no such file, or not a model's config.
+        BadInputError: no such model, no such file, or not a model's config.
     """
     path = Path(name)
     if path.suffix == ".json" or path.is_file():
         try:
             return transformer_from_config(json.loads(path.read_text(encoding="utf-8")), name=path.stem)
         except OSError as error:
-            raise BadInput(f"{name}: {error.strerror}") from error
+            raise BadInputError(f"{name}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, ConfigError) else f"not JSON ({error})"
-            raise BadInput(f"{name}: {reason}") from error
+            raise BadInputError(f"{name}: {reason}") from error
     return catalog.model(name).transformer
 
 
@@ -80,10 +80,16 @@ def written_answer(answer: Answer) -> str:
             else ""
         )
         lines.append(f"{rung.name}: {size}{price}")
-    lines += [
-        "",
-        f"{'layout':<20}{'GPUs':>5}{'weights':>11}{'KV room':>11}{'holds':>9}{'per token':>11}{'first':>9}{'tok/s/GPU':>11}",
-    ]
+    heads = (
+        ("GPUs", 5),
+        ("weights", 11),
+        ("KV room", 11),
+        ("holds", 9),
+        ("per token", 11),
+        ("first", 9),
+        ("tok/s/GPU", 11),
+    )
+    lines += ["", f"{'layout':<20}" + "".join(f"{name:>{width}}" for name, width in heads)]
     for index in (i for i in range(result.shape[0]) if result.legal[i]):
         one = result.plan(index)
         lines.append(
@@ -139,8 +145,23 @@ def run_validate(arguments: argparse.Namespace) -> str:
         if arguments.rows:
             validate.write_rows(report, arguments.rows)
     except (OSError, ValueError) as error:
-        raise BadInput(f"{arguments.file}: {error}") from error
+        raise BadInputError(f"{arguments.file}: {error}") from error
     return _json(validate.report_json(report)) if arguments.json else validate.written_report(report)
+
+
+def run_log(arguments: argparse.Namespace) -> str:
+    """`log`: an engine's start-up log beside the prediction."""
+    try:
+        figures = logs.log_figures(arguments.file.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise BadInputError(f"{arguments.file}: {error.strerror}") from error
+    except logs.LogError as error:
+        raise BadInputError(f"{arguments.file}: {error}") from error
+    changes, messages = logs.scenario_from(figures)
+    found = logs.compared(figures, logs.predicted_memory(figures, Scenario(**changes)))
+    if arguments.json:
+        return _json(logs.log_json(figures, found) | {"messages": list(messages)})
+    return "\n".join([logs.written_log(figures, found), *messages])
 
 
 def _json(value: Any) -> str:
@@ -170,6 +191,9 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     added.add_argument("file", type=Path, metavar="FILE.csv")
     added.add_argument("--rows", type=Path, metavar="OUT.csv", help="write every row with its predictions")
     added.add_argument("--json", action="store_true")
+    added = command("log", run_log)
+    added.add_argument("file", type=Path, metavar="FILE", help="start-up log of vLLM, SGLang or TensorRT-LLM")
+    added.add_argument("--json", action="store_true")
     command("gpus", run_gpus)
     command("models", run_models)
     return parser.parse_args(words)
@@ -180,7 +204,7 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = arguments_of(words)
     try:
         print(arguments.run(arguments))
-    except (BadInput, catalog.UnknownName, ValidationError) as error:
+    except (BadInputError, catalog.UnknownNameError, ValidationError) as error:
         print(f"parplan: {error}", file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:

@@ -173,7 +173,8 @@ def verdict(result: Result, plan: Plan | None) -> str:
         )
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)} at {_speed(plan)}"
     if not plan.in_time:
-        return f"{name}: {serves}; no layout up to {result.problem.budget} GPUs meets the targets, this one comes nearest."
+        missed = f"no layout up to {result.problem.budget} GPUs meets the targets, this one comes nearest"
+        return f"{name}: {serves}; {missed}."
     return f"{name}: {serves}."
 
 
@@ -252,13 +253,14 @@ def _two_nodes(result: Result) -> tuple[str, ...]:
     spread = _find(result, data=2 * node, expert=2 * node)
     if piped is None or spread is None:
         return ()
-    rate = result.grid(result.serving.tokens_per_s)
-    return (
-        f"Over two nodes: {result.layout.one(piped)} gives "
-        f"{written_time(float(result.at_asked(result.serving.tpot)[piped]))} per token and at most "
-        f"{rate[piped].max():,.0f} tokens/s; {result.layout.one(spread)} gives "
-        f"{written_time(float(result.at_asked(result.serving.tpot)[spread]))} and at most {rate[spread].max():,.0f} tokens/s.",
-    )
+    return (f"Over two nodes: {_pace(result, piped)}; {_pace(result, spread)}.",)
+
+
+def _pace(result: Result, index: int) -> str:
+    """A layout's time per token at the asked batch, and the most tokens per second at any batch."""
+    tpot = float(result.at_asked(result.serving.tpot)[index])
+    most = result.grid(result.serving.tokens_per_s)[index].max()
+    return f"{result.layout.one(index)} gives {written_time(tpot)} per token and at most {most:,.0f} tokens/s"
 
 
 def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -283,7 +285,8 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
         if index is not None:
             other = result.plan(index)
             found.append(
-                f"{_gpus(result, size)} ({other.layout}): {_speed(other)}; holds {int(other.memory.capacity):,} requests."
+                f"{_gpus(result, size)} ({other.layout}): {_speed(other)}; "
+                f"holds {int(other.memory.capacity):,} requests."
             )
     return tuple(found)
 
@@ -298,13 +301,13 @@ def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
         return f"{sums}: {found.gpus}; the engine's overheads, or what is repeated on every GPU, do not fit."
     if plan.gpus == found.gpus:
         return f"{sums}: {found.gpus}, as many as the full answer."
-    if plan.gpus > found.gpus:
-        return (
-            f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses "
-            f"{written_bytes(float(plan.memory.activations + plan.memory.overhead + plan.memory.reserve))} to activations, "
-            "overhead and reserve, some parts are repeated on every GPU, and targets may ask for more."
-        )
-    return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} are enough with what the engine really keeps."
+    if plan.gpus < found.gpus:
+        return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} do with what is really kept."
+    lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve
+    return (
+        f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses {written_bytes(float(lost))} to "
+        "activations, overhead and reserve, some parts are repeated on every GPU, and targets may ask for more."
+    )
 
 
 def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:

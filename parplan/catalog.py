@@ -27,7 +27,7 @@ class CatalogError(Exception):
     """A catalogue file does not say what it should."""
 
 
-class UnknownName(LookupError):
+class UnknownNameError(LookupError):
     """A name the catalogue does not know, with the nearest ones it does."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
@@ -47,10 +47,10 @@ def named(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
     """The entry of a name.
 
     Raises:
-        UnknownName: with the nearest known names.
+        UnknownNameError: with the nearest known names.
     """
     if name not in known:
-        raise UnknownName(kind, name, known)
+        raise UnknownNameError(kind, name, known)
     return known[name]
 
 
@@ -170,11 +170,11 @@ def model(name: str) -> ModelEntry:
     """The model of a Hub-style id.
 
     Raises:
-        UnknownName: with the nearest known names.
+        UnknownNameError: with the nearest known names.
     """
     files = model_files()
     folded = {known.casefold(): known for known in files}
     if name.casefold() not in folded:
-        raise UnknownName("model", name, files)
+        raise UnknownNameError("model", name, files)
     path = files[folded[name.casefold()]]
     return _entry(ModelEntry, _document(path), path=path)

@@ -57,7 +57,10 @@ def _with_possible_model(scenario: Scenario, messages: list[str]) -> tuple[Scena
     except ValueError as error:
         key, change = ("active", {"active": 0}) if scenario.model == BY_SIZE else ("config", NO_CONFIG)
         used = "a dense model" if scenario.model == BY_SIZE else NO_CONFIG["model"]
-        return scenario.model_copy(update=change), [*messages, f"{key} was not used: {error}; {used} is used instead."]
+        return scenario.model_copy(update=change), [
+            *messages,
+            f"{key} was not used: {error}; {used} is used instead.",
+        ]
     return scenario, messages
 
 
@@ -76,7 +79,7 @@ def _with_known_names(scenario: Scenario, messages: list[str]) -> tuple[Scenario
         name = getattr(scenario, key)
         if name not in known:
             default = Scenario.model_fields[key].default
-            near = catalog.UnknownName(key, name, known).nearest
+            near = catalog.UnknownNameError(key, name, known).nearest
             hint = f" (the nearest known: {', '.join(near)})" if near else ""
             messages.append(f"{key}={_shown(name)} is not known{hint}; {default} is used instead.")
             replaced[key] = default

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.calibration import Engine
-from parplan.formats import Component, Precision
+from parplan.formats import LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory
@@ -20,6 +20,7 @@ from parplan.units import gib
 from parplan.workload import Workload
 
 Mask: TypeAlias = NDArray[np.bool_]
+UNQUANTISED_BITS = 16
 VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
 
@@ -60,6 +61,11 @@ class Rule:
     reason: Callable[[Case], str]
     fix: Callable[[Case], str]
     source: str
+
+
+def always(words: str) -> Callable[[Case], str]:
+    """The same words for every layout."""
+    return lambda _: words
 
 
 def divisors(number: int, *, limit: int = 64) -> list[int]:
@@ -139,6 +145,11 @@ def _cut_blocks(widths: Iterable[int], *, ways: Any, block: int) -> Any:
     return np.any(parts or [np.asarray(ways < 0)], axis=0)
 
 
+def _expanded(stored: Format, *, gpu: Gpu) -> bool:
+    """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
+    return stored.bits < UNQUANTISED_BITS and gpu.arithmetic(stored.arithmetic) != stored.arithmetic
+
+
 def _int(value: Any) -> int:
     return int(np.asarray(value).reshape(-1)[0])
 
@@ -191,7 +202,7 @@ RULES: tuple[Rule, ...] = (
             f"A feed-forward width of {'/'.join(map(str, _dense_widths(c)))} cut {_int(c.layout.tensor)} ways "
             f"does not leave whole quantisation blocks of {_blocks_of(c, 'dense_ffn')}."
         ),
-        lambda c: "Use a smaller tensor width.",
+        always("Use a smaller tensor width."),
         "vLLM issue #25292, SGLang issue #3345",
     ),
     Rule(
@@ -211,8 +222,8 @@ RULES: tuple[Rule, ...] = (
         "experts-missing",
         "error",
         lambda c: (_experts(c) == 0) & ((c.layout.expert > 1) | (c.layout.data > 1)),
-        lambda c: "A model without experts has nothing for expert groups or repeated attention to spread.",
-        lambda c: "Use replicas instead.",
+        always("A model without experts has nothing for expert groups or repeated attention to spread."),
+        always("Use replicas instead."),
         "definition of expert parallelism",
     ),
     Rule(
@@ -277,7 +288,7 @@ RULES: tuple[Rule, ...] = (
             f.name == "fp8-block" and "fp8" not in c.gpu.peaks for f in c.precision.weights.values()
         ),
         lambda c: f"Block-quantised FP8 needs FP8 tensor cores; {c.gpu.label} has none.",
-        lambda c: "Use bf16 or a 4-bit integer format, or a newer GPU.",
+        always("Use bf16 or a 4-bit integer format, or a newer GPU."),
         "SGLang issue #3345",
     ),
     Rule(
@@ -289,7 +300,7 @@ RULES: tuple[Rule, ...] = (
             f"activations and {_gib(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV of the "
             f"{_gib(c.memory.usable - c.memory.reserve)} the engine may use."
         ),
-        lambda c: "Use more GPUs per replica, a smaller weight format, or a larger GPU.",
+        always("Use more GPUs per replica, a smaller weight format, or a larger GPU."),
         "memory model",
     ),
     Rule(
@@ -300,7 +311,7 @@ RULES: tuple[Rule, ...] = (
             f"The weights load, but one request of {c.workload.length:,} tokens needs "
             f"{_gib(c.memory.request)} of KV and only {_gib(c.memory.pool)} is left."
         ),
-        lambda c: "Use shorter requests, a smaller KV format, or more GPUs per replica.",
+        always("Use shorter requests, a smaller KV format, or more GPUs per replica."),
         "memory model",
     ),
     Rule(
@@ -311,15 +322,17 @@ RULES: tuple[Rule, ...] = (
             f"The KV cache holds {_int(np.floor(c.memory.capacity)):,} of the {c.workload.concurrency:,} requests "
             "at full length; the others wait."
         ),
-        lambda c: "Use more GPUs per replica, a smaller KV format, or replicas.",
+        always("Use more GPUs per replica, a smaller KV format, or replicas."),
         "memory model",
     ),
     Rule(
         "tensor-spans",
         "warning",
         lambda c: c.layout.tensor > max(c.gpu.domain, c.gpu.node),
-        lambda c: f"TP{_int(c.layout.tensor)} reaches beyond the {max(c.gpu.domain, c.gpu.node)} GPUs of one node: "
-        "every layer waits for all-reduces over the network.",
+        lambda c: (
+            f"TP{_int(c.layout.tensor)} reaches beyond the {max(c.gpu.domain, c.gpu.node)} GPUs of one node: "
+            "every layer waits for all-reduces over the network."
+        ),
         lambda c: f"Use at most TP{max(c.gpu.domain, c.gpu.node)} and cut the rest by pipeline or experts.",
         "vLLM parallelism_scaling.md: tensor parallel inside the node, pipeline parallel across nodes",
     ),
@@ -327,16 +340,18 @@ RULES: tuple[Rule, ...] = (
         "tensor-slow-link",
         "warning",
         lambda c: (c.layout.tensor > c.gpu.domain) & (c.layout.tensor <= c.gpu.node),
-        lambda c: f"TP{_int(c.layout.tensor)} reaches beyond the {c.gpu.domain} GPUs of one fast domain: every layer "
-        "waits for all-reduces over PCIe.",
-        lambda c: "Compare with pipeline stages, which exchange far less, or with replicas.",
+        lambda c: (
+            f"TP{_int(c.layout.tensor)} reaches beyond the {c.gpu.domain} GPUs of one fast domain: every layer "
+            "waits for all-reduces over PCIe."
+        ),
+        always("Compare with pipeline stages, which exchange far less, or with replicas."),
         "vLLM parallelism_scaling.md: without NVLink prefer pipeline parallelism",
     ),
     Rule(
         "pipeline-inside",
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
-        lambda c: (
+        always(
             "Pipeline stages inside one fast domain never shorten the time per token; tensor parallelism does."
         ),
         lambda c: f"Use TP{_int(c.layout.tensor * c.layout.pipeline)}.",
@@ -347,7 +362,7 @@ RULES: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.workload.concurrency < c.layout.pipeline * c.layout.data),
         lambda c: f"{c.workload.concurrency} requests cannot keep {_int(c.layout.pipeline)} stages busy.",
-        lambda c: "Use fewer stages or more concurrent requests.",
+        always("Use fewer stages or more concurrent requests."),
         "Huang et al., GPipe (2019)",
     ),
     Rule(
@@ -360,7 +375,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: (
             f"TP{_int(c.layout.tensor)} is wider than the KV heads: every GPU repeats part of the KV cache."
         ),
-        lambda c: (
+        always(
             "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."
         ),
         "vLLM context_parallel_deployment.md",
@@ -368,15 +383,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "weight-only",
         "warning",
-        lambda c: any(
-            c.gpu.arithmetic(c.precision.weights[k].arithmetic) != c.precision.weights[k].arithmetic
-            for k in ("attention", "dense_ffn", "routed_experts")
-        ),  # type: ignore[attr-defined]
+        lambda c: any(_expanded(c.precision.weights[component], gpu=c.gpu) for component in LINEAR),
         lambda c: (
             f"{c.gpu.label} cannot compute in this weight format: weights are expanded on the way in, which "
             "saves memory but no arithmetic."
         ),
-        lambda c: "Nothing to do where memory is the limit; otherwise use a format the GPU computes in.",
+        always("Nothing to do where memory is the limit; otherwise use a format the GPU computes in."),
         "NVIDIA and AMD architecture documents: FP8 from Ada and MI300, FP4 from Blackwell and MI350",
     ),
 )

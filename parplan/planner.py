@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -52,7 +52,7 @@ def chosen_precision(
         kv: None: as the checkpoint asks for, else bf16.
         formats: the catalogue of formats.
     """
-    stored: dict[Component, Format] = {component: formats["bf16"] for component in COMPONENTS}
+    stored: dict[Component, Format] = dict.fromkeys(COMPONENTS, formats["bf16"])
     native = {component: formats[name] for component, name in transformer.native.items()}
     families = {name.split("-")[0] for name in transformer.native.values()}
     if weights is None or weights.name.split("-")[0] in families - {"bf16"}:
@@ -117,7 +117,8 @@ def candidate_layouts(problem: Problem) -> Layout:
     if "decode_context" not in problem.fixed:
         kept &= (layout.decode_context == 1) | (layout.decode_context == layout.tensor // kv_heads)
     found = layout[kept]
-    return found[np.lexsort((found.expert, found.data, found.pipeline, found.tensor, found.gpus))]
+    order = (found.expert, found.data, found.pipeline, found.tensor, found.gpus)
+    return found[np.lexsort(np.stack([np.asarray(key) for key in order]))]
 
 
 def batches(workload: Workload, *, points: int = 32) -> Counts:
@@ -132,18 +133,13 @@ def batches(workload: Workload, *, points: int = 32) -> Counts:
 
 def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
     """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
-    match values:
-        case np.ndarray() | float() | int():
-            return cast(Values, np.broadcast_to(values, shape)[index])
-        case Mapping():
-            return cast(
-                Values, {name: picked(part, shape=shape, index=index) for name, part in values.items()}
-            )
-        case _ if is_dataclass(values) and not isinstance(values, type):
-            parts = {
-                f.name: picked(getattr(values, f.name), shape=shape, index=index) for f in fields(values)
-            }
-            return replace(values, **parts)
+    at = partial(picked, shape=shape, index=index)
+    if isinstance(values, np.ndarray | float | int):
+        return cast(Values, np.broadcast_to(values, shape)[index])
+    if isinstance(values, Mapping):
+        return cast(Values, {name: at(part) for name, part in values.items()})
+    if is_dataclass(values) and not isinstance(values, type):
+        return replace(values, **{f.name: at(getattr(values, f.name)) for f in fields(values)})
     return values
 
 

@@ -1,4 +1,4 @@
-"""The scenario: everything the user chose, as one frozen value that links, widgets, command line and tests all speak."""
+"""The scenario: everything the user chose, as one frozen value that links, widgets, shell and tests all speak."""
 
 import base64
 import json
@@ -136,7 +136,7 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
     """The model a scenario asks for: from the catalogue, or made up from its size.
 
     Raises:
-        UnknownName: the catalogue has no such model.
+        UnknownNameError: the catalogue has no such model.
         ConfigError: a packed config that describes no model.
     """
     if scenario.model == BY_CONFIG:
@@ -157,7 +157,7 @@ def problem_of(scenario: Scenario) -> Problem:
     """A scenario with its names resolved.
 
     Raises:
-        UnknownName: a name the catalogue does not know.
+        UnknownNameError: a name the catalogue does not know.
     """
     formats = catalog.formats()
     gpu = catalog.named("GPU", scenario.gpu, catalog.gpus())
@@ -191,7 +191,7 @@ def plan(scenario: Scenario) -> Answer:
     """The front door: where memory goes, the smallest thing to buy, every layout's speed, one recommendation.
 
     Raises:
-        UnknownName: a name the catalogue does not know, with the nearest it does.
+        UnknownNameError: a name the catalogue does not know, with the nearest it does.
     """
     result = solve(problem_of(scenario))
     return Answer(scenario=scenario, result=result, advice=advise(result, instances=catalog.instances()))

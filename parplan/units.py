@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 Array: TypeAlias = NDArray[np.float64]
-Number: TypeAlias = float | Array
+Number: TypeAlias = float | NDArray[Any]
 """A number, or an array of them: every formula is elementwise."""
 
 Bytes: TypeAlias = Number

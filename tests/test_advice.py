@@ -55,7 +55,9 @@ class TestDense70B:
 
     def test_pipeline_is_not_suggested_inside_one_node(self) -> None:
         for concurrency in (1, 8, 64, 256, 1024):
-            answer = plan(Scenario(model=LLAMA, weights="fp8", gpu="h100-sxm", concurrency=concurrency, budget=8))
+            answer = plan(
+                Scenario(model=LLAMA, weights="fp8", gpu="h100-sxm", concurrency=concurrency, budget=8)
+            )
             assert answer.advice.recommended is not None
             assert answer.advice.recommended.layout.pipeline == 1
 
@@ -86,7 +88,9 @@ class TestDense405B:
 class TestDeepSeek:
     """671B in FP8 on B200: one cannot load it, four have no room for KV, eight are sensible."""
 
-    answer = plan(Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=64, prompt=4096, output=1024))
+    answer = plan(
+        Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=64, prompt=4096, output=1024)
+    )
 
     def test_one_cannot_load_it(self) -> None:
         one = found(self.answer, Layout())
@@ -109,7 +113,9 @@ def test_128_experts_over_8_groups_are_16_whole_ones_each() -> None:
     experts = next(b.experts for b in catalog.model("Qwen/Qwen3-235B-A22B").transformer.blocks if b.experts)
     assert experts.count == 128
     assert float(experts_held(experts, layout=Layout(tensor=8, expert=8))) == 16
-    assert float(experts_held(experts, layout=Layout(tensor=8))) == 16  # the same bytes, each expert cut 8 ways
+    assert (
+        float(experts_held(experts, layout=Layout(tensor=8))) == 16
+    )  # the same bytes, each expert cut 8 ways
 
 
 def test_over_two_nodes_tp8pp2_is_faster_for_a_user_and_ep16_makes_more_tokens() -> None:
@@ -125,7 +131,9 @@ def test_over_two_nodes_tp8pp2_is_faster_for_a_user_and_ep16_makes_more_tokens()
 
 
 def test_if_one_gpu_meets_the_targets_the_advice_is_to_stop() -> None:
-    answer = plan(Scenario(model="meta-llama/Meta-Llama-3.1-8B", weights="bf16", concurrency=16, tpot=30, ttft=1000))
+    answer = plan(
+        Scenario(model="meta-llama/Meta-Llama-3.1-8B", weights="bf16", concurrency=16, tpot=30, ttft=1000)
+    )
     assert answer.advice.recommended is not None
     assert answer.advice.recommended.gpus == 1
     assert any("stop here" in line and "replicas" in line for line in answer.advice.reasons)

@@ -57,7 +57,10 @@ def test_plan_prints_every_layout_with_its_numbers(capsys: pytest.CaptureFixture
 
 def test_plan_takes_a_whole_link(capsys: pytest.CaptureFixture[str]) -> None:
     link = share_url(Scenario(gpu="h200-sxm", concurrency=7), base="https://example.org/")
-    assert printed(capsys, "plan", link, "--json")["scenario"] == Scenario(gpu="h200-sxm", concurrency=7).model_dump()
+    assert (
+        printed(capsys, "plan", link, "--json")["scenario"]
+        == Scenario(gpu="h200-sxm", concurrency=7).model_dump()
+    )
 
 
 def test_fixed_cuts_give_that_layout_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +90,9 @@ def test_the_unknown_is_named_with_the_nearest_known(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"hidden_size": -1}', "\x00\x01"])
-def test_a_config_that_is_none_gets_a_message(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+def test_a_config_that_is_none_gets_a_message(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "config.json"
     path.write_text(text, encoding="utf-8")
     assert "config.json" in complaint(capsys, "model", str(path), "--json")
@@ -105,7 +110,9 @@ def test_model_counts_a_config(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 
 def test_windows_and_states_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """gpt-oss-120b: 36 layers at 2,048 bytes, half of them windowed; Qwen3-Next: 12 layers grow, 36 have a state."""
-    oss, hybrid = printed(capsys, "model", "openai/gpt-oss-120b", "Qwen/Qwen3-Next-80B-A3B-Instruct", "--json")
+    oss, hybrid = printed(
+        capsys, "model", "openai/gpt-oss-120b", "Qwen/Qwen3-Next-80B-A3B-Instruct", "--json"
+    )
     assert (oss["kv_bytes_per_token"], oss["kv_bytes_per_token_long"]) == (73_728, 36_864)
     assert hybrid["kv_bytes_per_token"] == 12 * 1024 * 2
     assert hybrid["kv_bytes_per_sequence"] == 36 * (524_288 * 4 + 32_768 * 2)

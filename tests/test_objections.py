@@ -8,9 +8,8 @@ import pytest
 from parplan import catalog
 from parplan.layout import Layout
 from parplan.memory import Settings
-from parplan.objections import RULES, divisors
+from parplan.objections import RULES, broken, divisors, objections
 from parplan.planner import Problem, case_of, chosen_precision, evaluate
-from parplan.objections import broken, objections
 from parplan.workload import Workload
 
 FORMATS = catalog.formats()
@@ -65,7 +64,11 @@ def test_what_does_not_start_is_an_error(model: str, weights: str, layout: Layou
 @pytest.mark.parametrize(
     ("model", "weights", "layout"),
     [
-        ("MiniMaxAI/MiniMax-M2.5", "native", Layout(tensor=8, expert=8)),  # whole experts avoid the width rule
+        (
+            "MiniMaxAI/MiniMax-M2.5",
+            "native",
+            Layout(tensor=8, expert=8),
+        ),  # whole experts avoid the width rule
         ("meta-llama/Llama-3.3-70B-Instruct", "fp8", Layout(tensor=8)),
         ("Qwen/Qwen3-235B-A22B-FP8", "native", Layout(tensor=8, expert=8)),  # 4 KV heads repeat on 8 ranks
         ("meta-llama/Meta-Llama-3.1-405B", "bf16", Layout(tensor=8, pipeline=2)),

@@ -1,0 +1,412 @@
+"""Start-up logs: what real ones say is read from the right line, whatever the wording, and hostile ones cost little."""
+
+import contextlib
+import json
+import math
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from parplan.logs import (
+    LONGEST_LOG,
+    PLACE,
+    QUANTITIES,
+    SETTINGS,
+    WORDINGS,
+    LogError,
+    Wording,
+    compared,
+    layout_of,
+    log_figures,
+    log_json,
+    measured_overheads,
+    predicted_memory,
+    scenario_from,
+    settings_from,
+    written_log,
+)
+from parplan.scenario import Scenario
+from parplan.units import GIB
+
+LOGS = Path(__file__).parent / "data" / "logs"
+
+
+def log(name: str) -> str:
+    return (LOGS / f"{name}.log").read_text("utf-8")
+
+
+EXPECTED: dict[str, dict[str, float | str]] = {
+    "vllm-0.19-tp2": {
+        "version": "0.19.0", "model": "RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic", "tensor": 2, "pipeline": 1,
+        "data": 1, "utilization": 0.95, "max_length": 8192, "max_num_seqs": 1024, "max_batched_tokens": 8192,
+        "kv_dtype": "auto", "quantization": "compressed-tensors", "total": 79.19, "context": 1.53, "weights": 33.88,
+        "activations": 1.96, "non_torch": 2.10, "graphs": 1.79, "graphs_estimated": 1.82, "kv": 37.28,
+        "kv_tokens": 244_304, "concurrency": 29.82,
+    },
+    "vllm-0.19-failed": {"weights": 13.64, "activations": 2.87, "non_torch": 0.25, "graphs": 1.84, "kv": 58.47,
+                         "kv_tokens": 1_277_184, "concurrency": 155.75, "utilization": 0.95, "total": 79.19},
+    "vllm-2026-tp3": {"weights_and_non_torch": 64.50, "activations": 4.19, "graphs": 0.25, "kv": 17.73,
+                      "kv_tokens": 2_143_243, "concurrency": 2.04, "max_length": 1_048_576, "utilization": 0.91},
+    "vllm-0.7.3-v0": {"version": "0.7.3", "model": "Qwen/Qwen2.5-Math-1.5B", "weights": 2.88, "non_torch": 0.05,
+                      "activations": 1.40, "kv": 15.52, "blocks": 36_332, "max_length": 4096, "concurrency": 141.92,
+                      "total": 22.06, "utilization": 0.90},
+    "vllm-0.6.4-v0": {"weights": 0.2389, "activations": 0.71 - 0.2389, "context_and_non_torch": 0.43, "kv": 5.99,
+                      "blocks": 10_900, "concurrency": 85.16, "total": 7.92},
+    "sglang-0.4.4": {"model": "meta-llama/Meta-Llama-3.1-8B-Instruct", "utilization": 0.88, "free": 78.59,
+                     "weights": 15.11, "kv": 54.04, "kv_tokens": 442_750, "max_length": 131_072, "max_num_seqs": 2049},
+    "sglang-tp4": {"model": "Qwen/Qwen3-14B", "tensor": 4, "weights": 7.08, "kv": 11.38, "kv_tokens": 298_447,
+                   "max_batched_tokens": 2048, "utilization": 0.8},
+    "trtllm-1.1": {"version": "1.1.0rc3", "model": "openai/gpt-oss-120b", "weights": 63.52, "activations": 0.85,
+                   "outside_torch": 49.28, "kv": 5.95, "kv_tokens": 86_720, "total": 119.70, "max_length": 86_720,
+                   "max_num_seqs": 64, "block_size": 32, "utilization": 0.9},
+    "trtllm-0.12": {"version": "0.12.0.dev2024073000", "weights": 6214 / 1024, "kv": 62.99, "kv_tokens": 294_848,
+                    "blocks": 4607, "block_size": 64, "total": 79.10, "max_num_seqs": 4096},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_logs_are_read(name: str) -> None:
+    figures = log_figures(log(name))
+    assert figures.engine == name.split("-")[0]
+    for quantity, value in EXPECTED[name].items():
+        if isinstance(value, str):
+            assert figures.word(quantity) == value
+        else:
+            unit = GIB if QUANTITIES[quantity].kind == "bytes" else 1
+            assert figures.number(quantity) == pytest.approx(value * unit, rel=1e-6), quantity
+
+
+def digits(number: float) -> set[str]:
+    return {f"{number:{form}}".rstrip("0").rstrip(".") for form in ("f", ",.2f", ".2f", ",.0f", ".4f", ".6f")}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_figure_names_a_line_that_says_it(name: str) -> None:
+    lines = log(name).split("\n")
+    for figure in log_figures(log(name)).found.values():
+        line = lines[figure.line.number - 1]
+        assert figure.line.text.strip("…") in line
+        if (
+            isinstance(figure.value, float)
+            and not figure.derived
+            and figure.name not in ("eager", "kv", "utilization")
+        ):
+            unit = {"bytes": GIB}.get(QUANTITIES[figure.name].kind, 1)
+            mib = figure.value / 2**20
+            assert any(d in line for d in digits(figure.value / unit) | digits(mib)), figure
+
+
+@pytest.mark.parametrize("wording", WORDINGS + SETTINGS, ids=lambda w: f"{w.engine}: {w.shown}"[:70])
+def test_every_wording_reads_what_it_is_made_of(wording: Wording) -> None:
+    samples = {"word": "some-word", "flag": "True"}
+    values = {name: samples.get(QUANTITIES[name].kind, f"{7 + i}.25") for i, name in enumerate(wording.names)}
+    text = PLACE.sub(lambda place: values.get(place[1], "") if not place[2] else "1.00", wording.line)
+    match = wording.match(f"(Worker_TP0 pid=1) INFO 04-22 {text}")
+    assert match
+    assert {name: match[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Model loading took 33.88 GiB memory and 54.254199 seconds",
+        "\x1b[36m(Worker_TP0 pid=444)\x1b[0;0m INFO 04-22 00:17:32 [a.py:1] Model loading took 33.88 GiB",
+        "2026-04-22T00:17:32.123Z stderr F (EngineCore pid=1) INFO Model loading took 33.88 GiB memory\r",
+        "vllm-1  | Model loading took 33.88GiB memory",
+        "Capturing: 100%|████| 2/2\rINFO Model loading took  33.88 GiB memory",
+    ],
+)
+def test_prefixes_colours_and_spaces_do_not_matter(line: str) -> None:
+    assert log_figures(line).number("weights") == pytest.approx(33.88 * GIB)
+
+
+def test_the_rank_with_least_memory_counts() -> None:
+    figures = log_figures(log("vllm-2026-tp3"))
+    assert figures.found["kv"].rank == "Worker_TP1_EP1 pid=1160"
+    assert figures.number("kv") == pytest.approx(17.73 * GIB)
+    heavy = "".join(
+        f"(Worker_TP{i} pid={i}) Model loading took {g} GiB\n" for i, g in enumerate((4.26, 3.28, 4.20))
+    )
+    assert log_figures(heavy).number("weights") == pytest.approx(4.26 * GIB)
+
+
+def test_of_one_rank_the_last_value_counts() -> None:
+    twice = "(EngineCore pid=1) Available KV cache memory: {} GiB\n"
+    assert log_figures(twice.format(40.0) + twice.format(38.0)).number("kv") == pytest.approx(38 * GIB)
+    assert log_figures(twice.format(38.0) + twice.format(40.0)).number("kv") == pytest.approx(40 * GIB)
+
+
+def test_a_draft_model_does_not_replace_the_model() -> None:
+    text = (
+        "[2026-08-28 21:19:30] Load weight begin. avail mem=90.00 GB\n"
+        "[2026-08-28 21:32:38] Load weight end. elapsed=787.55 s, type=A, avail mem=38.95 GB, mem usage=51.05 GB.\n"
+        "[2026-08-28 21:32:39] Load weight begin. avail mem=38.90 GB\n"
+        "[2026-08-28 21:34:13] Load weight end. elapsed=94.49 s, type=AMTP, avail mem=33.37 GB, mem usage=5.53 GB.\n"
+        "[2026-08-28 21:34:15] Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, "
+        "ssm_state size: 4.38GB \n"
+        "[2026-08-28 21:34:15] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 9,000, K size: 7.63 GB, "
+        "V size: 7.63 GB\n"
+        "[2026-08-28 21:34:15] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 9,000, K size: 2.38 GB, "
+        "V size: 2.38 GB\n"
+        "[2026-08-28 21:34:50] Capture cuda graph end. Time elapsed: 5.38 s. mem usage=0.60 GB. avail mem=9.00 GB.\n"
+        "[2026-08-28 21:35:18] Capture piecewise CUDA graph end. Time elapsed: 18.18 s. mem usage=2.32 GB.\n"
+    )
+    figures = log_figures(text)
+    measured = {
+        name: (figures.number(name) or 0) / GIB for name in ("weights", "kv", "states", "graphs", "free")
+    }
+    expected = {"weights": 51.05, "kv": 15.26, "states": 4.48, "graphs": 2.92, "free": 90.0}
+    assert measured == pytest.approx(expected)
+
+
+def test_a_pool_for_windowed_layers_is_read_whole() -> None:
+    text = (
+        "[2026-06-01 10:00:00 TP0] KV Cache is allocated. #tokens: 612620, K size: 26.29 GB, V size: 26.29 GB\n"
+        "[2026-06-01 10:00:00 TP0] KV Cache is allocated. #tokens: 765776, K size: 1.64 GB, V size: 1.64 GB\n"
+        "[2026-06-01 10:00:00 TP0] SWAKVPool mem usage: 55.87 GB, swa size: 612620, full size: 765776\n"
+    )
+    figures = log_figures(text)
+    assert figures.number("kv") == pytest.approx(55.87 * GIB)
+    assert figures.number("kv_tokens") == 765_776
+
+
+def test_parts_follow_from_a_sum_and_the_rest() -> None:
+    text = log("vllm-2026-tp3") + "(Worker_TP1_EP1 pid=1160) Model loading took 62.00 GiB memory\n"
+    figures = log_figures(text)
+    assert figures.number("non_torch") == pytest.approx(2.5 * GIB)
+    assert figures.found["non_torch"].derived
+
+
+def test_a_failed_start_shows_its_last_words() -> None:
+    figures = log_figures(log("vllm-0.19-failed"))
+    assert [line.number for line in figures.failures] == [9, 10]
+    assert "Tried to allocate 786.00 MiB" in figures.failures[0].text
+    refused = (
+        "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that can be stored "
+        "in KV cache (79392). Try increasing `gpu_memory_utilization`"
+    )
+    assert log_figures(refused).number("kv_tokens") == 79_392
+    small = "ValueError: 3.19 GiB KV cache is needed, which is larger than the available KV cache memory (0.01 GiB)."
+    assert log_figures(small).number("kv") == pytest.approx(0.01 * GIB)
+    assert log_figures("Available KV cache memory: -2.14 GiB").number("kv") == pytest.approx(-2.14 * GIB)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "hello", "INFO: Application startup complete.", "\x00\xff", '{"a": 1}']
+)
+def test_what_is_no_log_gets_a_message_with_the_lines_looked_for(text: str) -> None:
+    with pytest.raises(LogError, match=r"Model loading took \.\.\. GiB") as caught:
+        log_figures(text)
+    assert all(label in str(caught.value) for label in ("vLLM", "SGLang", "TensorRT-LLM"))
+
+
+def test_what_a_log_does_not_say_is_reported() -> None:
+    said = " ".join(log_figures("Available KV cache memory: 37.28 GiB").messages)
+    assert "No activation peak" in said
+    assert "... GiB for peak activation" in said
+    assert "VLLM_LOGGING_LEVEL=DEBUG" in said
+    assert "SGLang does not log activation peak." in log_figures(log("sglang-tp4")).messages
+    assert log_figures(log("vllm-0.19-tp2")).messages == ()
+
+
+# --- beside the prediction
+
+
+def test_the_prediction_comes_close_to_the_log() -> None:
+    """Tolerances are those the memory model is held to: 4 % of the weights, 12 % of the cache."""
+    figures = log_figures(log("vllm-0.19-tp2"))
+    changes, _ = scenario_from(figures)
+    rows = {row.name: row for row in compared(figures, predicted_memory(figures, Scenario(**changes)))}
+    assert set(rows) == {
+        "total", "context", "weights", "activations", "non_torch", "graphs", "kv", "kv_tokens", "concurrency",
+    }  # fmt: skip
+    assert rows["weights"].relative == pytest.approx(0, abs=0.04)
+    assert rows["kv"].relative == pytest.approx(0, abs=0.12)
+    assert rows["concurrency"].relative == pytest.approx(0, abs=0.12)
+    for row in rows.values():
+        assert row.difference == pytest.approx(row.predicted - row.logged)
+
+
+@pytest.mark.parametrize("name", ["vllm-0.19-tp2", "vllm-0.7.3-v0", "sglang-0.4.4"])
+def test_a_log_that_says_what_was_predicted_differs_in_nothing(name: str) -> None:
+    """Writing the prediction into a log and reading it back gives no difference."""
+    figures = log_figures(log(name))
+    changes, _ = scenario_from(figures)
+    predicted = predicted_memory(figures, Scenario(**changes))
+    text = log(name) + (
+        f"(Worker pid=1) Model loading took {float(predicted.weights) / GIB:.6f} GiB memory\n"
+        if name.startswith("vllm")
+        else f"[2026-06-01 10:00:00 TP9] Load weight end. mem usage={float(predicted.weights) / GIB:.6f} GB.\n"
+    )
+    row = next(row for row in compared(log_figures(text), predicted) if row.name == "weights")
+    lighter = predicted.weights < (figures.number("weights") or 0)
+    assert row.logged == pytest.approx(
+        figures.number("weights") if lighter else float(predicted.weights), rel=1e-5
+    )
+
+
+def test_recurrent_states_belong_to_the_pool() -> None:
+    text = log("sglang-0.4.4") + (
+        "[2025-03-25 12:00:21 TP0] Mamba Cache is allocated. conv_state size: 1.00GB, ssm_state size: 2.00GB\n"
+    )
+    figures = log_figures(text)
+    changes, _ = scenario_from(figures)
+    row = next(r for r in compared(figures, predicted_memory(figures, Scenario(**changes))) if r.name == "kv")
+    assert row.logged == pytest.approx((54.04 + 3) * GIB)
+    assert "recurrent" in row.label
+
+
+def test_overheads_are_what_the_log_states_alone() -> None:
+    assert measured_overheads(log_figures(log("vllm-0.19-tp2"))) == {
+        "non_torch": 2.1, "activations": 1.96, "graphs": 1.79,
+    }  # fmt: skip
+    assert measured_overheads(log_figures(log("sglang-0.4.4"))) == {}
+    assert measured_overheads(log_figures(log("trtllm-1.1"))) == {"activations": 0.85}
+
+
+# --- into a scenario
+
+
+def test_a_scenario_is_taken_over() -> None:
+    changes, messages = scenario_from(log_figures(log("vllm-0.19-tp2")))
+    assert changes == {
+        "model": "meta-llama/Llama-3.3-70B-Instruct", "weights": "fp8", "kv": "auto", "engine": "vllm-0.17",
+        "utilization": 95.0, "tensor": 2, "data": 1, "pipeline": 1, "expert": 1, "context": 1, "replicas": 1,
+    }  # fmt: skip
+    assert any("H100 SXM" in message and "A100 SXM" in message for message in messages)
+    assert any("RedHatAI" in message for message in messages)
+    Scenario.model_validate(changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("NVIDIA_L40S", "l40s"),
+        ("NVIDIA_H100_80GB_HBM3", "h100-sxm"),
+        ("NVIDIA_A100-SXM4-80GB", "a100-sxm-80"),
+        ("NVIDIA_GeForce_RTX_4090", "rtx-4090"),
+        ("NVIDIA_RTX_PRO_6000_Blackwell_Server_Edition", "rtx-pro-6000-server"),
+        ("AMD_Instinct_MI300X", "mi300x"),
+    ],
+)
+def test_the_gpu_is_taken_from_its_name(name: str, gpu: str) -> None:
+    for rest in (".json", ",dtype=fp8_w8a8.json"):
+        line = f"Using default MoE config. Config file not found at configs/E=40,N=512,device_name={name}{rest}\n"
+        assert scenario_from(log_figures(line + log("vllm-0.7.3-v0")))[0]["gpu"] == gpu
+
+
+CONFIG = (
+    "Initializing a V1 LLM engine (v0.21.0) with config: model='{model}', tensor_parallel_size=4, "
+    "data_parallel_size=2, enable_expert_parallel=True\nAvailable KV cache memory: 10.0 GiB\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "replicas"),
+    [
+        (CONFIG.format(model="deepseek-ai/DeepSeek-V3"), "TP4 DP2 EP8", 1),
+        (CONFIG.format(model="Qwen/Qwen3-14B"), "TP4", 2),
+        ("server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', tp_size=8, dp_size=8, ep_size=8, "
+         "enable_dp_attention=True)\nLoad weight end. mem usage=80.0 GB\n", "DP8 EP8", 1),
+        ("server_args=ServerArgs(model_path='Qwen/Qwen3-14B', tp_size=2, dp_size=4, ep_size=1, "
+         "enable_dp_attention=False)\nLoad weight end. mem usage=14.0 GB\n", "TP2", 4),
+        ("LLM Args: model='deepseek-ai/DeepSeek-V3' tensor_parallel_size=8 pipeline_parallel_size=1 "
+         "moe_expert_parallel_size=8 enable_attention_dp=True\nEstimated max memory in KV cache : 9.0 GiB\n",
+         "DP8 EP8", 1),
+    ],
+)  # fmt: skip
+def test_layouts_are_understood_in_each_engines_terms(text: str, layout: str, replicas: int) -> None:
+    figures = log_figures(text)
+    changes, _ = scenario_from(figures)
+    cuts = {name: changes[name] for name in ("tensor", "data", "pipeline", "expert")}
+    assert str(type(layout_of(figures))(**cuts)) == layout
+    assert changes["replicas"] == replicas
+
+
+def test_figures_out_of_range_are_left_out_and_reported() -> None:
+    text = log("vllm-0.19-tp2").replace("tensor_parallel_size=2", "tensor_parallel_size=99999")
+    text = text.replace("(util), 75.23", "(util), 1").replace("memory: 0.95", "memory: 7.5")
+    figures = log_figures(text)
+    changes, messages = scenario_from(figures)
+    assert "tensor" not in changes
+    assert "utilization" not in changes
+    assert any(message.startswith("tensor=99999 was not taken over") for message in messages)
+    assert "utilization" not in settings_from(figures)
+    predicted_memory(figures, Scenario(**changes))
+
+
+# --- shown
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_figures_are_shown_as_data_and_as_text(name: str) -> None:
+    figures = log_figures(log(name))
+    changes, _ = scenario_from(figures)
+    pairs = compared(figures, predicted_memory(figures, Scenario(**changes)))
+    data = json.loads(json.dumps(log_json(figures, pairs), allow_nan=False))
+    assert set(data["figures"]) == set(figures.found)
+    assert data["figures"]["kv"]["value"] == pytest.approx(EXPECTED[name]["kv"])
+    assert data["figures"]["kv"]["unit"] == "GiB"
+    assert len(data["compared"]) == len(pairs)
+    text = written_log(figures, pairs)
+    assert all(figure.written in text for figure in figures.found.values())
+    assert all(message in text for message in figures.messages)
+
+
+# --- hostile text
+
+PIECES = [w.mark for w in WORDINGS + SETTINGS] + [
+    "server_args=", "LLM engine (v", "1,1,1,1,", "9" * 30, "-", "GiB", "\x1b[", "(a pid=", "[ DP1 TP1 ", "\n", "'",
+    "None",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12), st.integers(1, 400))
+def test_any_text_gives_figures_or_a_message(pieces: list[str], times: int) -> None:
+    text = "".join(pieces) * times
+    started = time.process_time()
+    try:
+        figures = log_figures(text)
+    except LogError:
+        figures = None
+    assert time.process_time() - started < 1 + 1e-5 * len(text)
+    if figures:
+        numbers = [f.value for f in figures.found.values() if isinstance(f.value, float)]
+        assert all(math.isfinite(number) for number in numbers)
+        changes, _ = scenario_from(figures)
+        Scenario.model_validate(changes)
+        json.dumps(log_json(figures), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\n",
+        "1,",
+        "Graph capturing finished in ",
+        "Graph capturing finished in " * 4 + "\n",
+        "1," * 30 + " GiB for weight,\n",
+        " ".join(w.mark for w in WORDINGS) + "\n",
+        "server_args=" + "model_path=" * 5000 + "\n",
+        "(Worker pid=1) Model loading took 1.0 GiB\n",
+    ],
+    ids=lambda piece: repr(piece[:30]),
+)
+def test_megabytes_are_read_in_seconds(piece: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(LogError):
+        log_figures(piece * (2_000_000 // len(piece)))
+    assert time.process_time() - started < 10
+
+
+def test_only_the_start_of_a_log_without_end_is_read() -> None:
+    text = (
+        "Available KV cache memory: 10.0 GiB\n" + "x" * LONGEST_LOG + "\nAvailable KV cache memory: 5.0 GiB\n"
+    )
+    figures = log_figures(text)
+    assert figures.number("kv") == pytest.approx(10 * GIB)
+    assert any("Only the first" in message for message in figures.messages)
