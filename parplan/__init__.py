@@ -31,6 +31,8 @@ LAYERS: tuple[str, ...] = (
     "objections",
     "planner",
     "advice",
+    "comparison",
+    "whatif",
     # the outside world
     "hub",
     "catalog",

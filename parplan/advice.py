@@ -54,6 +54,12 @@ def _wise(result: Result) -> Mask:
     return np.asarray(~unwise)
 
 
+def _preferred(result: Result, *, among: Mask) -> Mask:
+    """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
+    wise = among & _wise(result)
+    return wise if wise.any() else among
+
+
 def best_index(result: Result, *, among: Mask) -> int | None:
     """The layout with the fewest GPUs, then the most tokens per second, of those allowed.
 
@@ -61,10 +67,9 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins, one that
     repeats attention counting twice, since it costs memory. Unwise layouts only count where no other is allowed.
     """
-    wise = among & _wise(result)
-    allowed = wise if wise.any() else among
-    if not allowed.any():
+    if not among.any():
         return None
+    allowed = _preferred(result, among=among)
     fewest = allowed & (result.gpus == result.gpus[allowed].min())
     rate = np.where(fewest, result.at_asked(result.serving.tokens_per_s), -np.inf)
     close = rate >= rate.max() * (1 - INDISTINCT)
@@ -82,10 +87,9 @@ def recommended_index(result: Result) -> int | None:
     if (result.holds & result.in_time).any():
         return best_index(result, among=result.holds & result.in_time)
     if result.holds.any():
-        return int(np.argmin(np.where(result.holds, _miss(result), np.inf)))
+        return int(np.argmin(np.where(_preferred(result, among=result.holds), _miss(result), np.inf)))
     if result.legal.any():
-        wise = result.legal & _wise(result)
-        return _largest_capacity(result, among=wise if wise.any() else result.legal)
+        return _largest_capacity(result, among=_preferred(result, among=result.legal))
     return None
 
 

@@ -194,6 +194,11 @@ class Result:
         """The column of the asked concurrency, [layouts]."""
         return self.grid(values)[:, self.asked]
 
+    def asking(self, batch: int) -> "Result":
+        """The same result seen by somebody who asks for another concurrency of the grid."""
+        workload = self.problem.workload.model_copy(update={"concurrency": int(self.concurrency[batch])})
+        return replace(self, problem=replace(self.problem, workload=workload), asked=batch)
+
     @cached_property
     def gpus(self) -> Counts:
         """GPUs of one replica, [layouts]."""

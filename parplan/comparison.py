@@ -1,0 +1,95 @@
+"""Why one layout beats another: the difference of two plans, term by term; the terms add up to the difference."""
+
+from dataclasses import dataclass
+
+from parplan.planner import Plan
+from parplan.units import written_bytes, written_time
+
+TIME_TERMS = {
+    "linear": "weights every token uses",
+    "experts": "expert weights",
+    "attention": "reading the KV cache",
+    "all_reduce": "sums between tensor ranks",
+    "all_to_all": "tokens to experts and back",
+    "send": "sending between stages",
+    "bubble": "waiting for the fullest stage",
+    "launch": "starting kernels",
+    "head": "output head and sampling",
+    "engine": "the engine's own work",
+}
+"""Parts of a decode step, in words."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a difference."""
+
+    name: str
+    """What it is, in words."""
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        """Second minus first."""
+        return self.second - self.first
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two plans, and the terms of their differences, largest first."""
+
+    first: Plan
+    second: Plan
+    time: tuple[Term, ...]
+    """Seconds per output token; sums to the difference in TPOT."""
+    memory: tuple[Term, ...]
+    """Bytes of the fullest GPU; all but the free part."""
+
+    @property
+    def words(self) -> str:
+        """The difference in one sentence: who is faster, and the three terms that decide it."""
+        gap = float(self.second.serving.tpot) - float(self.first.serving.tpot)
+        faster, slower = (self.first, self.second) if gap >= 0 else (self.second, self.first)
+        sign = 1.0 if gap >= 0 else -1.0
+        parts = ", ".join(
+            f"{'+' if sign * term.difference >= 0 else '-'}{written_time(abs(term.difference))} {term.name}"
+            for term in self.time[:3]
+            if term.difference
+        )
+        room = float(self.second.memory.pool) - float(self.first.memory.pool)
+        more = self.second if room >= 0 else self.first
+        return (
+            f"{faster.layout} is {written_time(abs(gap))} per token faster than {slower.layout}: {parts or 'no term'} "
+            f"in {slower.layout}. {more.layout} has {written_bytes(abs(room))} more room for KV on each GPU."
+        )
+
+
+def time_terms(first: Plan, second: Plan) -> tuple[Term, ...]:
+    """Terms of the difference in time per output token, largest first."""
+    terms = [
+        Term(words, float(getattr(first.serving.decode, part)), float(getattr(second.serving.decode, part)))
+        for part, words in TIME_TERMS.items()
+    ]
+    prefill = Term("prompts of other requests", float(first.serving.prefill), float(second.serving.prefill))
+    return tuple(sorted((*terms, prefill), key=lambda term: -abs(term.difference)))
+
+
+def memory_terms(first: Plan, second: Plan) -> tuple[Term, ...]:
+    """Terms of the difference in memory taken on the fullest GPU, largest first."""
+    names = {
+        "weights": "weights",
+        "activations": "activations",
+        "overhead": "engine overhead",
+        "kv": "KV cache in use",
+    }
+    terms = [
+        Term(words, float(getattr(first.memory, part)), float(getattr(second.memory, part)))
+        for part, words in names.items()
+    ]
+    return tuple(sorted(terms, key=lambda term: -abs(term.difference)))
+
+
+def compared(first: Plan, second: Plan) -> Comparison:
+    """Two layouts of one scenario, or of two."""
+    return Comparison(first, second, time_terms(first, second), memory_terms(first, second))

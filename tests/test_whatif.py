@@ -1,0 +1,35 @@
+"""What flips the recommendation."""
+
+from parplan import Scenario, plan
+from parplan.scenario import problem_of
+from parplan.whatif import flip_points, sensitivity, winner, winner_map
+
+BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
+
+
+def test_the_map_agrees_with_planning_each_cell() -> None:
+    found = winner_map(problem_of(BUSY), prompts=(256, 8192))
+    for row, prompt in enumerate(found.prompts):
+        for batch in (0, 6, 12, 18):
+            scenario = BUSY.model_copy(
+                update={"prompt": prompt, "concurrency": int(found.concurrency[batch])}
+            )
+            assert found.winners[row][batch] == winner(plan(scenario).result)
+    assert set(found.names) == {name for row in found.winners for name in row}
+
+
+def test_more_requests_need_more_gpus() -> None:
+    """On H100 a 70B in FP8 goes from one GPU to two as the batch grows, and never back."""
+    flips = flip_points(plan(BUSY).result)
+    sizes = [int(name.split(", ")[1].split()[0]) for _, name in flips if "GPU" in name]
+    assert len(flips) >= 2
+    assert flips[0][0] == 1
+    assert sizes[0] == 1
+    assert sizes == sorted(sizes)
+
+
+def test_a_tighter_target_flips_and_flips_come_first() -> None:
+    changes = sensitivity(plan(BUSY).result)
+    flips = [change.flips for change in changes]
+    assert flips == sorted(flips, reverse=True)
+    assert any(change.flips and "time per token" in change.words for change in changes)
