@@ -2,5 +2,18 @@
 
 import streamlit as st
 
+from parplan.ui import accuracy_page, catalog_page, inputs, method_page, plan_page
+
 st.set_page_config(page_title="parplan", layout="wide")
-st.title("parplan")
+page = st.navigation(
+    [
+        st.Page(plan_page.show, title="Plan", url_path="plan", default=True),
+        st.Page(catalog_page.show, title="Catalogue", url_path="catalogue"),
+        st.Page(accuracy_page.show, title="Accuracy", url_path="accuracy"),
+        st.Page(method_page.show, title="Method", url_path="method"),
+    ],
+    position="top",
+)
+inputs.open_link()
+inputs.sidebar()
+page.run()

@@ -1,0 +1,16 @@
+"""Figures on the page."""
+
+import streamlit as st
+
+from parplan.ui.charts import Chart
+from parplan.ui.theme import DARK, LIGHT, Theme
+
+
+def theme() -> Theme:
+    """The theme the browser shows."""
+    return DARK if st.context.theme.type == "dark" else LIGHT
+
+
+def draw(chart: Chart, *, key: str) -> None:
+    """A figure that keeps its place from one run to the next."""
+    st.plotly_chart(chart.figure, key=key, theme=None, config={"displayModeBar": False}, alt=chart.alt)

@@ -1,0 +1,242 @@
+"""The sidebar: one widget per field of the scenario, bound to the link in the address bar.
+
+The address bar holds what differs from the defaults. It is read once, when a session starts: whatever it asks for that
+cannot be had is replaced and said so. Steps of a slider always include the value a link brought, however odd.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import streamlit as st
+from pydantic import ValidationError
+
+from parplan.hub import ConfigError
+from parplan.links import from_query, known_names, to_query
+from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed
+
+Steps: TypeAlias = tuple[float, ...]
+
+STEPS: dict[str, Steps] = {
+    "size": (0.5, 1, 1.5, 2, 3, 4, 7, 8, 9, 12, 14, 20, 24, 27, 30, 32, 40, 50, 70, 100, 120, 140, 180, 235, 300, 400,
+             500, 670, 800, 1000, 1500, 2000),
+    "active": (0, 1, 2, 3, 4, 5, 8, 12, 17, 20, 22, 32, 37, 50, 75, 100, 150, 200),
+    "concurrency": (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096),
+    "prompt": (16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+               49152, 65536, 98304, 131072, 196608, 262144, 524288, 1000000, 2000000),
+    "output": (1, 16, 32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+               65536, 131072, 200000),
+}  # fmt: skip
+"""Where the sliders stop."""
+EXACT = {"concurrency": "Concurrent requests", "prompt": "Prompt tokens", "output": "Output tokens"}
+"""Sliders whose value can also be typed."""
+CUTS = {
+    "tensor": "Tensor (TP)",
+    "data": "Attention data (DP)",
+    "pipeline": "Pipeline stages (PP)",
+    "expert": "Expert groups (EP)",
+    "context": "Context (CP)",
+}
+
+
+def whole(value: Any) -> Any:
+    """A number as people write it: 70 rather than 70.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def open_link() -> None:
+    """Take the scenario from the address bar when a session starts, and leave there only what could be used."""
+    if "_messages" in st.session_state:
+        return
+    given = {key: st.query_params.get_all(key) for key in st.query_params}
+    scenario, messages = from_query(given)
+    st.session_state["_messages"] = messages
+    st.session_state["_extra"] = {name: set() for name in STEPS}
+    take(scenario)
+    used = to_query(scenario, full=True)
+    kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
+    if kept.keys() != given.keys():
+        st.query_params.from_dict(kept)
+        st.rerun()  # widgets read the address as it was when the run began
+
+
+def take(scenario: Scenario) -> None:
+    """Move every widget to a scenario; for buttons."""
+    for name, value in scenario:
+        if name in STEPS:
+            st.session_state["_extra"][name].add(whole(value))
+        st.session_state[name] = _widget_value(name, value)
+
+
+def _widget_value(name: str, value: Any) -> Any:
+    """A field's value as its widget holds it: sliders show whole numbers as such."""
+    return whole(value) if name in STEPS else _kind(name)(value)
+
+
+def _kind(name: str) -> Any:
+    """The type of a field."""
+    return Scenario.model_fields[name].annotation
+
+
+def _default(name: str) -> Any:
+    return _widget_value(name, Scenario.model_fields[name].default)
+
+
+def _about(name: str) -> str | None:
+    """Help of a field: its own documentation."""
+    return Scenario.model_fields[name].description
+
+
+def _limits(name: str) -> dict[str, Any]:
+    """Smallest and largest value of a field, of the field's own type."""
+    least, most = (
+        next(
+            bound
+            for item in Scenario.model_fields[name].metadata
+            if (bound := getattr(item, side, None)) is not None
+        )
+        for side in ("ge", "le")
+    )
+    return {"min_value": _kind(name)(least), "max_value": _kind(name)(most)}
+
+
+def _choose(name: str, label: str) -> str:
+    listed = known_names()[name]
+    chosen: str = st.selectbox(
+        label,
+        listed,
+        index=listed.index(_default(name)),
+        key=name,
+        bind="query-params",
+        help=_about(name),
+        filter_mode="contains",
+    )
+    return chosen
+
+
+def _slide(name: str, label: str, *, below: float | None = None) -> None:
+    """A slider over a field's steps and the odd values that links and people brought.
+
+    Args:
+        below: leave out what is not below this.
+    """
+    steps = sorted({*STEPS[name], *st.session_state["_extra"][name]})
+    st.select_slider(
+        label,
+        [step for step in steps if below is None or step < below],
+        value=_default(name),
+        key=name,
+        bind="query-params",
+        help=_about(name),
+    )
+
+
+def _number(name: str, label: str, *, step: float = 1) -> None:
+    st.number_input(
+        label,
+        **_limits(name),
+        value=_default(name),
+        step=_kind(name)(step),
+        format="%d" if _kind(name) is int else "%g",
+        key=name,
+        bind="query-params",
+        help=_about(name),
+    )
+
+
+def _typed(name: str) -> None:
+    """Move a slider to the number typed beside it."""
+    value = st.session_state[f"_exact_{name}"]
+    st.session_state["_extra"][name].add(value)
+    st.session_state[name] = value
+
+
+def _exact_numbers() -> None:
+    with st.popover("Exact numbers", icon=":material/edit:", width="stretch"):
+        for name, label in EXACT.items():
+            st.session_state[f"_exact_{name}"] = st.session_state[name]
+            st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
+
+
+def _model() -> None:
+    chosen = _choose("model", "Model")
+    if chosen == BY_SIZE:
+        _slide("size", "Size, billion parameters")
+        _slide("active", "Active per token, billion (0: dense)", below=st.session_state["size"])
+    if chosen == BY_CONFIG:
+        _config()
+
+
+def _take_config() -> None:
+    """Plan for the pasted config.json, or say why not."""
+    try:
+        st.session_state["config"] = packed(st.session_state["_pasted"])
+        st.session_state["_config_error"] = ""
+    except ConfigError as error:
+        st.session_state["_config_error"] = str(error)
+
+
+def _config() -> None:
+    """A config.json to paste, and the packed form that the link carries."""
+    st.text_area(
+        "config.json",
+        key="_pasted",
+        height=140,
+        max_chars=LARGEST_CONFIG,
+        on_change=_take_config,
+        placeholder='{"architectures": ["LlamaForCausalLM"], ...}',
+        help="From the model's page on the Hub. Nothing is sent anywhere but into your link.",
+    )
+    if error := st.session_state.get("_config_error"):
+        st.text(f"Not used: {error}")
+    st.text_input("The same, as the link carries it", key="config", bind="query-params", disabled=True)
+
+
+def sidebar() -> None:
+    """All inputs. Those the mission names first, rarely used ones folded away."""
+    with st.sidebar:
+        _model()
+        left, right = st.columns(2)
+        with left:
+            _choose("weights", "Weights")
+        with right:
+            _choose("kv", "KV cache")
+        _choose("gpu", "GPU")
+        _slide("concurrency", "Concurrent requests")
+        _slide("prompt", "Prompt tokens")
+        _slide("output", "Output tokens")
+        _exact_numbers()
+        _choose("engine", "Engine")
+        st.caption("Targets; 0 for none")
+        left, right = st.columns(2)
+        with left:
+            _number("ttft", "First token, ms", step=50)
+        with right:
+            _number("tpot", "Each token, ms", step=1)
+        with st.expander("More", icon=":material/tune:"):
+            _number("prefix", "Prefix cache hits, %", step=5)
+            _number("replicas", "Replicas")
+            _number("budget", "Most GPUs per replica")
+            _number("utilization", "GPU memory taken, %", step=1)
+            for name, label in CUTS.items():
+                _number(name, label)
+
+
+def scenario() -> Scenario:
+    """What the widgets say. They run in a browser, so they are checked like any other input."""
+    chosen = {name: st.session_state[name] for name in Scenario.model_fields if name in st.session_state}
+    try:
+        return Scenario.model_validate(chosen)
+    except ValidationError:
+        return from_query({name: [str(value)] for name, value in chosen.items()})[0]
+
+
+def link_messages() -> None:
+    """What a link asked for and did not get."""
+    messages: Sequence[str] = st.session_state["_messages"]
+    if not messages:
+        return
+    with st.container(border=True):
+        st.markdown(":orange-badge[Link] Part of it could not be used:")
+        st.text("\n".join(messages))
+        st.button("Dismiss", on_click=lambda: st.session_state.update(_messages=[]))

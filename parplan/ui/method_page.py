@@ -1,0 +1,47 @@
+"""How a number is made: the formulas in their own words, read from the code that computes them."""
+
+import inspect
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+
+import streamlit as st
+
+from parplan import collectives, cost, instances, memory, serving, step, work
+
+CHAPTERS: dict[str, ModuleType] = {
+    "Work": work,
+    "Memory": memory,
+    "Communication": collectives,
+    "One step": step,
+    "Serving": serving,
+    "Buying": instances,
+    "Cost": cost,
+}
+
+
+def formulas(chapter: ModuleType) -> Iterator[tuple[str, str]]:
+    """Name and documentation of every public formula of a chapter, in the order of the code."""
+    for name, value in vars(chapter).items():
+        own = (
+            isinstance(value, FunctionType)
+            and value.__module__ == chapter.__name__
+            and not name.startswith("_")
+        )
+        if own and (documentation := inspect.getdoc(value)):
+            yield name, documentation
+
+
+def show() -> None:
+    """One chapter at a time."""
+    st.subheader("How a number is made", anchor=False)
+    st.text(
+        "The documentation of the code that computes them. Quantities are bytes, seconds, FLOP, tokens and USD."
+    )
+    tabs = st.tabs(list(CHAPTERS), key="_chapter", on_change="rerun")
+    for tab, chapter in zip(tabs, CHAPTERS.values(), strict=True):
+        if tab.open:
+            with tab:
+                st.text(inspect.getdoc(chapter))
+                for name, documentation in formulas(chapter):
+                    st.markdown(f"**`{name}`**")
+                    st.code(documentation, language=None, wrap_lines=True)

@@ -1,0 +1,185 @@
+"""What people do with the page: move a slider, pass a link on, go back, use a phone."""
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.visitor import Visitor
+
+pytestmark = pytest.mark.browser
+
+TABS = ("Memory", "Layouts", "Curves", "Buy", "Why")
+PHONE = {"width": 390, "height": 844}
+NewVisitor = Callable[..., Visitor]
+
+
+def verdict(page: Page) -> str:
+    return page.get_by_test_id("stMain").get_by_role("heading", level=3).first.inner_text()
+
+
+def figures(page: Page) -> list[str]:
+    return page.get_by_test_id("stMetricValue").all_inner_texts()
+
+
+def bars(page: Page) -> list[str]:
+    """Outlines of all bars and points of the first chart."""
+    chart = page.locator(".js-plotly-plot").first
+    chart.wait_for()
+    shapes: list[str] = chart.locator("path").evaluate_all(
+        "found => found.map(path => path.getAttribute('d'))"
+    )
+    return shapes
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def slide(visitor: Visitor, name: str, *, steps: int) -> None:
+    """Move a slider with the keyboard, to the right or, for negative steps, to the left."""
+    thumb = visitor.page.get_by_role("slider", name=name)
+    thumb.focus()
+    for _ in range(abs(steps)):
+        thumb.press("ArrowRight" if steps > 0 else "ArrowLeft")
+    visitor.settle()
+
+
+def fits_across(page: Page) -> bool:
+    fits: bool = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return fits
+
+
+def test_a_slider_changes_the_verdict_and_a_chart_and_the_link_takes_it_along(
+    new_visitor: NewVisitor,
+) -> None:
+    first = new_visitor()
+    page = first.open()
+    before, drawn = verdict(page), bars(page)
+    slide(first, "Concurrent requests", steps=6)
+    assert verdict(page) != before
+    assert bars(page) != drawn
+    assert query(page) == {"concurrency": ["512"]}
+    second = new_visitor()
+    other = second.open(page.url)
+    assert verdict(other) == verdict(page)
+    assert figures(other) == figures(page)
+    assert bars(other) == bars(page)
+    first.assert_sound()
+    second.assert_sound()
+
+
+def test_a_burst_of_keys_ends_at_the_same_value_everywhere(visitor: Visitor) -> None:
+    page = visitor.open()
+    slide(visitor, "Prompt tokens", steps=10)
+    slide(visitor, "Prompt tokens", steps=-4)
+    shown = page.get_by_role("slider", name="Prompt tokens").get_attribute("aria-valuetext")
+    assert query(page)["prompt"] == [shown]
+    visitor.assert_sound()
+
+
+def test_the_share_link_opens_to_the_same_numbers(new_visitor: NewVisitor) -> None:
+    first = new_visitor()
+    page = first.open("?gpu=h200-sxm&concurrency=61&tpot=40")
+    page.get_by_role("button", name="Share").click()
+    link = page.get_by_test_id("stCode").inner_text().strip()
+    assert parse_qs(urlsplit(link).query)["concurrency"] == ["61"]
+    second = new_visitor()
+    other = second.open(link)
+    assert verdict(other) == verdict(page)
+    assert figures(other) == figures(page)
+    second.assert_sound()
+
+
+def test_a_bad_link_is_explained_and_cleaned(visitor: Visitor) -> None:
+    page = visitor.open("?gpu=h1000&concurrency=-5&tpot=inf&output=512")
+    for complaint in ("'h1000' is not known", "concurrency='-5' was not used", "tpot='inf' was not used"):
+        expect(page.get_by_test_id("stMain")).to_contain_text(complaint)
+    assert query(page) == {"output": ["512"]}
+    page.get_by_role("button", name="Dismiss").click()
+    expect(page.get_by_text("was not used")).to_have_count(0)
+    visitor.assert_sound()
+
+
+def test_back_and_reload_keep_the_state(visitor: Visitor) -> None:
+    page = visitor.open("?concurrency=128")
+    start = verdict(page)
+    page.goto(f"{visitor.home}/?concurrency=16&gpu=h200-sxm")
+    visitor.settle()
+    changed = verdict(page)
+    assert changed != start
+    page.reload()
+    visitor.settle()
+    assert verdict(page) == changed
+    page.go_back()
+    visitor.settle()
+    assert verdict(page) == start
+    visitor.assert_sound()
+
+
+def test_the_choice_survives_a_look_at_the_other_pages(visitor: Visitor) -> None:
+    page = visitor.open("?gpu=h200-sxm&concurrency=61")
+    start = verdict(page)
+    for name in ("Catalogue", "Accuracy", "Method", "Plan"):
+        page.get_by_role("link", name=name).click()
+        visitor.settle()
+        visitor.screenshot(f"page-{name.lower()}")
+    assert verdict(page) == start
+    visitor.assert_sound()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_at_a_desk(new_visitor: NewVisitor, scheme: str) -> None:
+    visitor = new_visitor(color_scheme=scheme)
+    page = visitor.open("?model=deepseek-ai/DeepSeek-V3&gpu=b200-sxm&weights=native")
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        visitor.settle()
+        assert page.locator(".js-plotly-plot").count() <= 3
+        assert fits_across(page)
+        visitor.screenshot(f"desk-{scheme}-{tab.lower()}")
+    visitor.assert_sound()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_on_a_phone(new_visitor: NewVisitor, scheme: str) -> None:
+    visitor = new_visitor(viewport=PHONE, color_scheme=scheme, has_touch=True)
+    page = visitor.open()
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        visitor.settle()
+        assert fits_across(page)
+        visitor.screenshot(f"phone-{scheme}-{tab.lower()}")
+    visitor.assert_sound()
+
+
+def test_a_ticked_layout_shows_its_card_and_can_be_kept(visitor: Visitor) -> None:
+    page = visitor.open("?tensor=4")
+    page.get_by_role("tab", name="Layouts").click()
+    visitor.settle()
+    expect(page.get_by_text("Fixed: tensor 4.")).to_be_visible()
+    page.get_by_role("button", name="Try all layouts").click()
+    visitor.settle()
+    assert "tensor" not in query(page)
+    page.get_by_role("button", name="Keep this layout").click()
+    visitor.settle()
+    assert query(page)["tensor"] == ["2"]
+    visitor.assert_sound()
+
+
+def test_every_chart_has_words_for_those_who_cannot_see_it(visitor: Visitor) -> None:
+    page = visitor.open()
+    for chart in page.get_by_test_id("stPlotlyChart").all():
+        named = chart.evaluate("found => found.querySelector('[aria-label]')?.ariaLabel ?? found.ariaLabel")
+        assert len(named or "") > 20
+
+
+def test_inputs_are_reached_with_the_keyboard(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.get_by_role("slider", name="Concurrent requests").focus()
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText"))
+    assert {"Prompt tokens", "Output tokens"} <= reached

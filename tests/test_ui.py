@@ -1,0 +1,284 @@
+"""The page without a browser: what it says to good, odd and bad input."""
+
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from parplan.links import from_query
+from parplan.scenario import Scenario, plan
+from parplan.ui.theme import DARK, LIGHT, MARKERS
+from parplan.ui.words import plain
+
+APP = Path(__file__).parents[1] / "app.py"
+TABS = {"Memory": 2, "Layouts": 1, "Curves": 2, "Buy": 0, "Why": 1}
+"""Tabs, and the charts each shows."""
+DENSE = Scenario.model_fields["model"].default
+EXPERTS = "deepseek-ai/DeepSeek-V3"
+LLAMA_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+}
+
+
+def opened(**query: str) -> AppTest:
+    """The page of a link, run once."""
+    page = AppTest.from_file(str(APP), default_timeout=30)
+    page.query_params.update(query)
+    return run(page)
+
+
+def run(page: AppTest) -> AppTest:
+    page.run()
+    assert [(failure.message, failure.stack_trace) for failure in page.exception] == []
+    return page
+
+
+def show(page: AppTest, tab: str) -> AppTest:
+    page.session_state["_view"] = tab
+    return run(page)
+
+
+def verdict(page: AppTest) -> str:
+    return str(page.subheader[0].value)
+
+
+def figures(page: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in page.metric}
+
+
+def said(page: AppTest) -> str:
+    return "\n".join(str(text.value) for text in page.text)
+
+
+def shared(page: AppTest) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.code[0].value).query, keep_blank_values=True)
+
+
+def chart(page: AppTest, number: int) -> dict[str, object]:
+    found: dict[str, object] = json.loads(page.get("plotly_chart")[number].proto.spec)
+    return found
+
+
+def test_the_first_paint_is_a_worked_example() -> None:
+    page = opened()
+    assert verdict(page) == plain(plan(Scenario()).advice.verdict)
+    assert list(figures(page)) == ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
+    assert said(page) == ""  # nothing to complain about
+
+
+@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"model": EXPERTS, "gpu": "b200-sxm", "weights": "native"},
+        {"model": EXPERTS, "gpu": "t4"},  # nothing runs
+        {"concurrency": "4096", "prompt": "131072"},  # requests wait
+        {"tpot": "1", "ttft": "1"},  # targets nobody meets
+        {"tensor": "3"},  # no legal layout
+    ],
+    ids=["example", "experts", "nothing runs", "requests wait", "too slow", "illegal"],
+)
+def test_every_tab_shows_something_whatever_is_asked(query: dict[str, str], tab: str) -> None:
+    page = show(opened(**query), tab)
+    assert verdict(page)
+    assert len(page.metric) == 4
+    charts = page.get("plotly_chart")
+    assert len(charts) <= TABS[tab]
+    assert all(figure.proto.alt for figure in charts)
+    assert all(table.proto.alt for table in page.dataframe)
+
+
+def test_only_the_open_tab_is_built() -> None:
+    for tab, charts in TABS.items():
+        assert len(show(opened(), tab).get("plotly_chart")) == charts
+
+
+def test_a_slider_changes_the_verdict_and_the_chart() -> None:
+    page = opened()
+    before, bars = verdict(page), chart(page, 0)
+    page.select_slider(key="concurrency").set_value(512)
+    run(page)
+    assert verdict(page) != before
+    assert chart(page, 0) != bars
+    assert "512" in verdict(page)
+
+
+def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
+    page = opened(concurrency="61", prompt="1100", output="777")
+    shown = {name: page.select_slider(key=name).value for name in ("concurrency", "prompt", "output")}
+    assert shown == {"concurrency": 61, "prompt": 1100, "output": 777}
+    assert said(page) == ""
+    assert shared(page)["concurrency"] == ["61"]
+
+
+def test_an_exact_number_moves_its_slider() -> None:
+    page = opened()
+    page.number_input(key="_exact_prompt").set_value(3333)
+    run(page)
+    assert page.select_slider(key="prompt").value == 3333
+    assert shared(page)["prompt"] == ["3333"]
+
+
+def test_the_share_link_holds_every_field_and_opens_to_the_same_page() -> None:
+    page = opened(model=EXPERTS, gpu="h200-sxm", concurrency="100", tpot="40", prefix="30", replicas="2")
+    link = shared(page)
+    assert set(link) == {"v", *Scenario.model_fields}
+    again = opened(**{key: values[-1] for key, values in link.items()})
+    assert verdict(again) == verdict(page)
+    assert figures(again) == figures(page)
+    assert shared(again) == link
+    assert said(again) == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        ({"model": "meta-llama/Llama-3.3-70B-Instrukt"}, "meta-llama/Llama-3.3-70B-Instruct"),
+        ({"gpu": "h1000"}, "h100-sxm"),
+        ({"concurrency": "-5"}, "concurrency='-5'"),
+        ({"concurrency": "999999"}, "concurrency='999999'"),
+        ({"prompt": "nan"}, "prompt='nan'"),
+        ({"prompt": ""}, "prompt=''"),
+        ({"tpot": "inf"}, "tpot='inf'"),
+        ({"colour": "blue"}, "'colour' is not a setting"),
+        ({"v": "99"}, "version '99'"),
+        ({"model": "config", "config": "%%%"}, "config"),
+    ],
+    ids=lambda value: "&".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_a_bad_link_says_what_was_wrong_and_the_rest_is_used(query: dict[str, str], complaint: str) -> None:
+    page = opened(**query, output="512")
+    assert complaint in said(page)
+    scenario, _ = from_query({key: [value] for key, value in (query | {"output": "512"}).items()})
+    assert verdict(page) == plain(plan(scenario).advice.verdict)
+    page.button[0].click()
+    run(page)
+    assert said(page) == ""
+
+
+def test_text_from_a_link_is_never_markdown() -> None:
+    beacon = "![x](https://elsewhere.invalid/p.png)"
+    page = opened(**{"gpu": beacon, beacon: "1"})
+    assert "elsewhere.invalid" in said(page)
+    for shown in (page.markdown, page.caption, page.subheader, page.warning, page.error):
+        assert not any("elsewhere.invalid" in str(element.value) for element in shown)
+
+
+def test_a_model_by_its_size_says_what_is_assumed() -> None:
+    page = opened(model="size", size="40")
+    assert page.select_slider(key="size").value == 40
+    assert any("Assumed" in str(caption.value) for caption in page.caption)
+    page.select_slider(key="active").set_value(5)
+    run(page)
+    assert shared(page)["active"] == ["5"]
+
+
+def test_a_pasted_config_is_planned_and_travels_in_the_link() -> None:
+    page = opened()
+    page.selectbox(key="model").set_value("config")
+    run(page)
+    assert "Paste a config" in verdict(page)
+    page.text_area(key="_pasted").set_value("no json")
+    run(page)
+    assert "Not used: this is not JSON" in said(page)
+    page.text_area(key="_pasted").set_value(json.dumps(LLAMA_CONFIG))
+    run(page)
+    assert said(page) == ""
+    assert figures(page)["GPUs"] == "1"
+    again = opened(**{key: values[-1] for key, values in shared(page).items()})
+    assert figures(again) == figures(page)
+
+
+def test_when_requests_wait_a_way_out_is_one_click_away() -> None:
+    page = opened(budget="1")
+    assert "holds" in verdict(page)
+    page.main.button[0].click()
+    run(page)
+    assert shared(page) != shared(opened(budget="1"))
+
+
+def test_a_layout_can_be_kept_and_let_go() -> None:
+    page = show(opened(), "Layouts")
+    next(button for button in page.main.button if button.label == "Keep this layout").click()
+    run(page)
+    assert shared(page)["tensor"] == ["2"]
+    next(button for button in page.main.button if button.label == "Try all layouts").click()
+    run(page)
+    assert shared(page)["tensor"] == ["0"]
+
+
+def test_impossible_layouts_carry_their_reason() -> None:
+    page = show(opened(model=EXPERTS, gpu="b200-sxm", weights="native"), "Layouts")
+    table = page.dataframe[0].value
+    impossible = table[table["Status"] == "impossible"]
+    assert len(impossible) > 0
+    assert (impossible["What speaks against it"].str.len() > 20).all()
+    assert impossible["ms/token"].isna().all()
+
+
+def catalogue() -> None:
+    from parplan.ui import catalog_page
+
+    catalog_page.show()
+
+
+def accuracy() -> None:
+    from parplan.ui import accuracy_page
+
+    accuracy_page.show()
+
+
+def method() -> None:
+    from parplan.ui import method_page
+
+    method_page.show()
+
+
+@pytest.mark.parametrize("tab", ["Models", "GPUs", "Instances", "Formats", "Engines"])
+def test_every_fact_of_the_catalogue_has_a_source(tab: str) -> None:
+    page = AppTest.from_function(catalogue, default_timeout=60)
+    page.session_state["_facts"] = tab
+    facts = run(page).dataframe[0].value
+    assert len(facts) > 3
+    assert (facts["Source"].str.len() > 5).all()
+
+
+def test_the_accuracy_page_shows_errors_and_what_was_left_out() -> None:
+    page = run(AppTest.from_function(accuracy, default_timeout=60))
+    assert {"Measured", "Rows", "Median error", "90th percentile", "Bias"} <= set(page.dataframe[0].value)
+    assert all(table.value["Rows"].sum() > 0 for table in page.dataframe)
+    page.segmented_control[0].set_value("engine")
+    run(page)
+    assert page.dataframe[0].value["Group"].nunique() > 1
+
+
+def test_the_method_page_quotes_the_formulas() -> None:
+    page = AppTest.from_function(method, default_timeout=60)
+    page.session_state["_chapter"] = "Cost"
+    assert any("price / 3600 / rate" in code.value for code in run(page).code)
+
+
+def test_replicas_multiply_gpus_and_tokens_and_leave_times_alone() -> None:
+    one, three = figures(opened()), figures(opened(replicas="3"))
+    assert int(three["GPUs"]) == 3 * int(one["GPUs"])
+    assert three["Time per token"] == one["Time per token"]
+    assert three["Time to first token"] == one["Time to first token"]
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_every_part_has_a_colour_of_its_own(theme: object) -> None:
+    for parts in (theme.memory, theme.time, theme.family):  # type: ignore[attr-defined]
+        assert len(set(parts.values())) == len(parts)
+    assert len(set(MARKERS.values())) == len(MARKERS)
