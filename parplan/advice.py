@@ -38,6 +38,8 @@ class Advice:
     """One sentence."""
     recommended: Plan | None
     """None: nothing within the GPU budget loads and holds one request."""
+    purchases: tuple[Purchase, ...]
+    """Ways to buy one replica of the recommended layout, cheapest first."""
     reasons: tuple[str, ...]
     """Why this one, with the user's own numbers."""
     alternatives: tuple[str, ...]
@@ -318,14 +320,15 @@ def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
     """The recommendation for a result, with its reasons and what to buy."""
     index = recommended_index(result)
     plan = None if index is None else result.plan(index)
-    problem = result.problem
+    problem, offers = result.problem, tuple(instances)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),
         recommended=plan,
+        purchases=() if plan is None else purchases(offers, gpu=problem.gpu, gpus=plan.gpus),
         reasons=() if plan is None else reasons(result, plan),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
         napkin_note=_napkin_note(result, estimate, plan),
-        ladder=ladder(result, instances=instances),
+        ladder=ladder(result, instances=offers),
     )

@@ -143,6 +143,34 @@ def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) ->
     return values
 
 
+FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
+"""Groups of layouts that share their strengths."""
+
+
+def families(layout: Layout) -> Any:
+    """The family of each layout, by what is cut besides attention heads, [...].
+
+    >>> families(Layout(tensor=8, pipeline=np.array([1, 2]))).tolist(), str(families(Layout(tensor=8, expert=8)))
+    (['TP', 'TP with PP'], 'EP')
+    """
+    lengthwise = np.maximum(layout.context, layout.decode_context) > 1
+    piped, repeated = np.greater(layout.pipeline, 1), np.greater(layout.data, 1)
+    spread = repeated | np.greater(layout.expert, 1)
+    marks = (lengthwise, spread & piped, repeated, spread, piped)
+    return np.select(marks, ("CP", "EP or DP with PP", "DP", "EP", "TP with PP"), default="TP")
+
+
+def unbeaten(x: Array, y: Array) -> Any:
+    """Indices of the points that no other point beats on both x and y, from the largest x down.
+
+    >>> unbeaten(np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 5.0, 4.0, 0.5])).tolist()
+    [0, 2, 1]
+    """
+    order = np.lexsort((-y, -x))
+    best_before = np.maximum.accumulate(np.append(-np.inf, y[order][:-1]))
+    return order[y[order] > best_before]
+
+
 @dataclass(frozen=True)
 class Plan:
     """One layout of a result at the asked concurrency."""
@@ -222,27 +250,27 @@ class Result:
         return self.legal & (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
 
     @cached_property
-    def families(self) -> tuple[str, ...]:
-        """Which cuts each layout uses, in words that group layouts: "TP", "TP PP", "DP EP", ..."""
-        used = [np.broadcast_to(getattr(self.layout, name) > 1, self.layout.shape) for name in CUT_NAMES]
-        rows = zip(*used, strict=True)
-        names = tuple(CUT_NAMES.values())
-        return tuple(" ".join(n for n, on in zip(names, row, strict=True) if on) or "one GPU" for row in rows)
+    def families(self) -> Any:
+        """The family of each layout, [layouts]."""
+        return families(self.layout)
 
     @cached_property
-    def frontier(self) -> tuple[tuple[int, int], ...]:
-        """Indices (layout, batch) of the points no other beats in both tokens/s per user and tokens/s per GPU.
+    def possible(self) -> Mask:
+        """Legal layouts at batches their KV pool holds, [layouts, batches]."""
+        return self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
 
-        Legal layouts whose KV pool holds the batch; from the fastest for a user to the most per GPU.
+    def frontier(self, *, family: str | None = None) -> tuple[Counts, Counts]:
+        """Layouts and batches no other beats in both tokens/s per user and tokens/s per GPU, fastest for a user first.
+
+        Args:
+            family: look at one family of layouts only. None: at all.
         """
-        possible = self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
-        user = np.where(possible, self.grid(self.serving.tokens_per_s_per_user), 0.0).ravel()
-        gpu = np.where(possible, self.grid(self.serving.tokens_per_s_per_gpu), 0.0).ravel()
-        order = np.lexsort((-gpu, -user))
-        best_before = np.maximum.accumulate(np.concatenate([[0.0], gpu[order][:-1]]))
-        kept = order[gpu[order] > best_before]
-        layouts, batch = np.unravel_index(kept, self.shape)
-        return tuple(zip(layouts.tolist(), batch.tolist(), strict=True))
+        allowed = self.possible if family is None else self.possible & (self.families == family)[:, None]
+        layouts, batch = np.nonzero(allowed)
+        per_user = self.grid(self.serving.tokens_per_s_per_user)[layouts, batch]
+        per_gpu = self.grid(self.serving.tokens_per_s_per_gpu)[layouts, batch]
+        best = unbeaten(per_user, per_gpu)
+        return layouts[best], batch[best]
 
     def first_reason(self, index: int) -> str:
         """Why a layout is impossible, in words; empty when it is not."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
 from parplan.layout import Layout
-from parplan.planner import batches, candidate_layouts, chosen_precision, evaluate, solve
+from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, solve
 from parplan.scenario import problem_of
 from parplan.workload import Workload
 
@@ -142,7 +142,7 @@ def test_the_frontier_is_not_dominated() -> None:
     result = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=16)).result
     user = result.grid(result.serving.tokens_per_s_per_user)
     gpu = result.grid(result.serving.tokens_per_s_per_gpu)
-    points = [(user[i, j], gpu[i, j]) for i, j in result.frontier]
+    points = [(user[i, j], gpu[i, j]) for i, j in zip(*result.frontier(), strict=True)]
     assert len(points) > 5
     assert all(a[0] > b[0] and a[1] < b[1] for a, b in itertools.pairwise(points))
     possible = result.legal[:, None] & (result.grid(result.memory.capacity) >= result.concurrency)
@@ -154,4 +154,5 @@ def test_the_frontier_is_not_dominated() -> None:
 def test_layout_families_name_their_cuts() -> None:
     result = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=16)).result
     index = next(i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=8, pipeline=2))
-    assert result.families[index] == "TP PP"
+    assert result.families[index] == "TP with PP"
+    assert set(result.families) <= set(FAMILIES)

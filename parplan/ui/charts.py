@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from parplan.layout import Layout
-from parplan.planner import Plan, Result
-from parplan.ui.theme import MARKERS, Family, Theme
+from parplan.planner import Plan, Result, families
+from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import significant
 from parplan.units import GIB, MS, Array, written_bytes, written_time
 
@@ -50,25 +50,6 @@ class Chart:
 
     figure: go.Figure
     alt: str
-
-
-def families(layout: Layout) -> Any:
-    """The family of each layout, by what is cut besides attention heads, [...].
-
-    >>> families(Layout(tensor=8, pipeline=np.array([1, 2]))).tolist(), str(families(Layout(tensor=8, expert=8)))
-    (['TP', 'TP with PP'], 'EP')
-    """
-    lengthwise = np.maximum(layout.context, layout.decode_context) > 1
-    piped, repeated = np.greater(layout.pipeline, 1), np.greater(layout.data, 1)
-    spread = repeated | np.greater(layout.expert, 1)
-    names: dict[Family, Any] = {
-        "CP": lengthwise,
-        "EP or DP with PP": spread & piped,
-        "DP": repeated,
-        "EP": spread,
-        "TP with PP": piped,
-    }
-    return np.select(list(names.values()), list(names), default="TP")
 
 
 def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -> Chart:
@@ -177,12 +158,10 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         chosen: layout to ring, at the asked batch.
         theme: the colours.
     """
-    held = result.legal[:, None] & (result.concurrency <= result.grid(result.memory.capacity))
-    kinds = families(result.layout)
     alt = "Throughput per GPU against speed per user, best layouts of each family."
     traces = []
     for name in MARKERS:
-        layouts, batches = np.nonzero(held & (kinds == name)[:, None])
+        layouts, batches = result.frontier(family=name)
         if len(layouts):
             look = {"color": theme.family[name], "symbol": MARKERS[name], "size": 7}
             traces.append(_points(result, layouts, batches, name=name, mode="lines+markers", marker=look))
@@ -199,32 +178,20 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
 def _points(
     result: Result, layouts: Any, batches: Any, *, name: str, mode: str, marker: dict[str, Any]
 ) -> go.Scatter:
-    """The unbeaten ones among some layouts at some batches."""
+    """Some layouts at some batches."""
     per_user = result.grid(result.serving.tokens_per_s_per_user)[layouts, batches]
     per_gpu = result.grid(result.serving.tokens_per_s_per_gpu)[layouts, batches]
-    best = unbeaten(per_user, per_gpu)
-    named = zip(layouts[best], result.concurrency[batches[best]], strict=True)
+    named = zip(layouts, result.concurrency[batches], strict=True)
     return go.Scatter(
         name=name,
-        x=per_user[best],
-        y=per_gpu[best],
+        x=per_user,
+        y=per_gpu,
         mode=mode,
         line={"color": marker["color"], "width": 1},
         marker=marker,
         text=[f"{result.layout.one(layout)}, {requests:,} requests" for layout, requests in named],
         hovertemplate=POINT,
     )
-
-
-def unbeaten(x: Array, y: Array) -> Any:
-    """Indices of the points that no other point beats on both x and y, from the largest x down.
-
-    >>> unbeaten(np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 5.0, 4.0, 0.5])).tolist()
-    [0, 2, 1]
-    """
-    order = np.lexsort((-y, -x))
-    best_before = np.maximum.accumulate(np.append(-np.inf, y[order][:-1]))
-    return order[y[order] > best_before]
 
 
 def curves(

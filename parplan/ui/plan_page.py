@@ -110,9 +110,8 @@ def _four(best: Plan, replicas: int) -> list[tuple[str, str]]:
 def compared(answer: Answer, best: Plan) -> list[int]:
     """Layouts worth a curve: the recommended one, the best of its size in every family, the best of other sizes."""
     result = answer.result
-    kinds = charts.families(result.layout)
     rivals = (
-        best_index(result, among=result.legal & (result.gpus == best.gpus) & (kinds == name))
+        best_index(result, among=result.legal & (result.gpus == best.gpus) & (result.families == name))
         for name in MARKERS
     )
     others = (index for index in candidates(result) if result.legal[index])
