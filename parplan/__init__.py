@@ -22,6 +22,7 @@ LAYERS: tuple[str, ...] = (
     "collectives",
     "allocator",
     "memory",
+    "fit",
     "step",
     "serving",
     "load",

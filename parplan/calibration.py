@@ -130,6 +130,8 @@ class MemoryProfile(Value):
     """1: the activations of one layer over one step's tokens; 0: none."""
     index_lengths: float = Field(default=0, ge=0)
     """Requests of the longest length whose sparse-index keys the prefill workspace holds."""
+    rotary_entry: float = Field(default=0, ge=0)
+    """Bytes of one entry of the rotary tables every rank keeps; 0: not known, not counted."""
     expert_padding: Padding | None = None
     """How much larger the experts get when they are loaded. None: they keep their size."""
     batched_tokens: tuple[Tier, ...]
@@ -189,7 +191,8 @@ class SpeedProfile(Value):
     eager: float = Field(ge=1)
     """Factor on the launch of kernels in a step with prompt tokens: it leaves the captured CUDA graph."""
     mixed: float = Field(ge=0, le=1)
-    """Share of a prefill step's reading of weights that a decode step in the same batch pays for (chunked prefill)."""
+    """Share of what a prompt's step has in common with a decode step (weights, launches) that is spent once when the
+    prompt rides on one."""
 
 
 class Engine(Value):

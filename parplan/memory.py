@@ -4,32 +4,23 @@ Shapes: a layout's fields and the concurrency broadcast to [...]; what differs b
 last axis, [..., stages]. The stage whose cache is full first decides for all of them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from parplan.calibration import (
-    Allocator,
-    Engine,
-    Exact,
-    Grouped,
-    MemoryProfile,
-    Shared,
-    Slack,
-    Tier,
-    TwoPools,
-)
+from parplan.allocator import charge, exact_charge, stores
+from parplan.calibration import Engine, MemoryProfile, Shared, Slack, Tier
 from parplan.formats import Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.provenance import Value
-from parplan.transformer import Block, Compressed, GroupedQuery, Mixer, Recurrent, Transformer
+from parplan.transformer import Block, Latent, Recurrent, Transformer
 from parplan.units import Array, Bytes, Count, Tokens
-from parplan.work import INDEX_BYTES, cache_share, layers_per_stage, stage_weight_bytes
+from parplan.work import INDEX_BYTES, block_share, last_stage, layers_per_stage, stage_weight_bytes
 from parplan.workload import Workload
 
 ACTIVATION_BYTES = 2.0
@@ -56,6 +47,10 @@ class Settings(Value):
     """Longest request the engine is told to expect. None: just long enough for the workload."""
     eager: bool = False
     """Record no CUDA graphs."""
+    mtp: bool = False
+    """Load the checkpoint's multi-token-prediction layers, to draft tokens with (speculative decoding)."""
+    redundant_experts: int = Field(default=0, ge=0, le=4096)
+    """Copies of busy experts beside the model's own, per layer (expert load balancing, vLLM `--eplb-config`)."""
 
 
 @dataclass(frozen=True)
@@ -73,37 +68,22 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Store:
-    """Layers of one pipeline stage that cache in the same way, and what one of them keeps on one rank."""
-
-    layers: Array
-    """[..., stages]."""
-    per_token: Array
-    """Bytes per token that is kept, [..., 1]; 0 for a recurrent state."""
-    state: Array
-    """Bytes per sequence whatever its length, [..., 1]."""
-    window: int | None = None
-    """Tokens kept at most. None: all."""
-    chunked: bool = False
-    """The window is a fixed chunk, not a sliding one."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What an allocator takes from one rank's pool, [..., stages]."""
+class Charges:
+    """What an engine's allocator takes from one rank's pool, [..., stages]."""
 
     request: Array
-    """Bytes for one request of the asked length."""
+    """Bytes for one request of the workload's length."""
+    request_ideal: Array
+    """The same without blocks, padding and unused windows."""
+    longest: Array
+    """Bytes for one request of the longest length the engine is told to expect."""
     logged_token: Array
     """Bytes of the pool for every token the engine's log speaks of."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Bytes on the worst rank, [...]: the rank of the pipeline stage whose cache is full first.
-
-    usable = weights + activations + overhead + kv + free, always; `free` is negative when it does not load.
-    """
+class Budget:
+    """How an engine divides one GPU when it starts, before any request, bytes."""
 
     usable: float
     """What the driver reports."""
@@ -116,31 +96,14 @@ class Memory:
     """Communication buffers and libraries."""
     graphs: Array
     """Recorded CUDA graphs."""
+    allowance: Array
+    """What the engine may fill with weights, what it counts beside them, and cache."""
+    counted: Array
+    """What it counts against its allowance beside weights and cache: activations, buffers, graphs, by version."""
     reserve: Array
-    """What the engine leaves untouched of the memory it looks at: the share it was not given."""
+    """What it leaves untouched of the memory it looks at: the share it was not given."""
     pool: Array
-    """What the engine grants to the cache; negative when the rest does not fit into its share."""
-    request: Array
-    """What one request at full length is charged."""
-    request_ideal: Array
-    """What one request at full length would take without blocks, padding and unused windows."""
-    kv: Array
-    """What the requests that run use of the pool, each at full length."""
-    kv_needed: Array
-    """What all concurrent requests would use, each at full length."""
-    running: Array
-    """Requests of the replica that run at once; the others wait for cache or for a sequence slot."""
-    requests: Array
-    """Requests of the workload's length the pools hold, not rounded: the "maximum concurrency" of a log.
-    Negative when the weights do not fit."""
-    capacity: Array
-    """Whole requests of the workload's length the pools hold at once."""
-    kv_tokens: Array
-    """Tokens the replica's pools hold, as the engine's log counts them."""
-    longest: Array
-    """What one request of the longest length the engine is told to expect is charged."""
-    stage: Array
-    """Index of the worst pipeline stage."""
+    """What it grants to the cache; negative when the rest does not fit into its allowance."""
 
     @property
     def weights(self) -> Array:
@@ -153,25 +116,91 @@ class Memory:
         return self.context + self.non_torch + self.graphs
 
     @property
+    def reserved(self) -> Array:
+        """What the engine takes in the end, the whole pool included, asked for or not: what nvidia-smi shows."""
+        return self.weights + self.activations + self.overhead + np.maximum(self.pool, 0.0)
+
+    @property
+    def overflows(self) -> NDArray[np.bool_]:
+        """Whether the engine takes more than the GPU has, once the pool and the graphs are there."""
+        return np.asarray(self.reserved > self.usable)
+
+
+@dataclass(frozen=True)
+class Rank(Budget):
+    """Bytes on one GPU with the requests it serves, each at full length.
+
+    usable = weights + activations + overhead + kv + free, always; `free` is negative when it does not load.
+    What the workload needs is `needed`; what the engine takes for itself, whatever the workload, is `reserved`.
+    """
+
+    request: Array
+    """What one request at full length is charged."""
+    request_ideal: Array
+    """What one request at full length would take without blocks, padding and unused windows."""
+    longest: Array
+    """What one request of the longest length the engine is told to expect is charged."""
+    kv: Array
+    """What the requests that run use of the pool."""
+    kv_needed: Array
+    """What all concurrent requests would use."""
+
+    @property
     def kv_ideal(self) -> Array:
         """What the running requests' cache would take without blocks, padding and unused windows."""
         return self.kv / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
 
     @property
-    def free(self) -> Array:
-        """What is left, reserve and unused cache included."""
-        return self.usable - self.weights - self.activations - self.overhead - self.kv
+    def kv_waiting(self) -> Array:
+        """Cache of the requests that must wait: needed and not there."""
+        return self.kv_needed - self.kv
 
     @property
-    def overflows(self) -> NDArray[np.bool_]:
-        """Whether the engine takes more than the GPU has, once the pool and the graphs are there."""
-        taken = self.weights + self.activations + self.overhead + np.maximum(self.pool, 0.0)
-        return np.asarray(taken > self.usable)
+    def needed(self) -> Array:
+        """What the workload needs: weights, activations, overhead and the cache of all concurrent requests."""
+        return self.weights + self.activations + self.overhead + self.kv_needed
+
+    @property
+    def free(self) -> Array:
+        """What the running requests leave, reserve and unused cache included."""
+        return self.usable - self.weights - self.activations - self.overhead - self.kv
 
     @property
     def starts(self) -> NDArray[np.bool_]:
         """Whether the engine comes up: one request of the longest length fits, and nothing overflows."""
         return np.asarray((self.pool > 0) & (self.pool >= self.longest) & ~self.overflows)
+
+
+@dataclass(frozen=True)
+class Memory(Rank):
+    """The worst rank of a replica, [...], that of the pipeline stage whose cache is full first, and what all hold."""
+
+    running: Array
+    """Requests of the replica that run at once; the others wait for cache or for a sequence slot."""
+    requests: Array
+    """Requests of the workload's length the pools hold, not rounded: the "maximum concurrency" of a log.
+    Negative when the weights do not fit."""
+    capacity: Array
+    """Whole requests of the workload's length the pools hold at once."""
+    slots: Array
+    """Requests the replica's engines let run at once, cache or not."""
+    kv_tokens: Array
+    """Tokens the replica's pools hold, as the engine's log counts them."""
+    stage: Array
+    """Index of the worst pipeline stage."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """GPUs of one pipeline stage that hold the same."""
+
+    stage: int
+    gpus: int
+    experts: float
+    """Routed experts of one layer on each, in whole experts; 0 without experts."""
+    each: Rank
+    worst: bool
+    """The fullest of the stage that decides for all."""
 
 
 def tier_of(tiers: Sequence[Tier], *, gpu: Gpu) -> Tier:
@@ -349,142 +378,192 @@ def stage_graph_bytes(
     return np.asarray((layers @ np.array(size) + rest) * np.asarray(graph_sizes(largest))[..., None])
 
 
-def stores(transformer: Transformer, precision: Precision, *, layout: Layout) -> tuple[Store, ...]:
-    """The distinct kinds of cache a model keeps; layers that cache alike are counted together."""
-    layers = layers_per_stage(transformer, layout=layout)
-    found: dict[tuple[object, ...], Store] = {}
-    for kind, block in enumerate(transformer.blocks):
-        for store in mixer_stores(block.mixer, precision, layout=layout, layers=layers[..., kind]):
-            key = (store.window, store.chunked, store.per_token.tobytes(), store.state.tobytes())
-            same = found.get(key)
-            found[key] = Store(
-                layers=store.layers + (same.layers if same else 0.0),
-                per_token=store.per_token,
-                state=store.state,
-                window=store.window,
-                chunked=store.chunked,
-            )
-    return tuple(found.values())
+def draft_layers(transformer: Transformer) -> int:
+    """Multi-token-prediction layers of a checkpoint, told from their parameters: each is about one more last layer."""
+    return max(round(transformer.mtp / last_layer_parameters(transformer)), 1) if transformer.mtp else 0
 
 
-def mixer_stores(
-    mixer: Mixer | None, precision: Precision, *, layout: Layout, layers: Array
-) -> tuple[Store, ...]:
-    """What one mixer keeps on one rank: a growing or windowed part, a compressed part, or a state."""
-    if mixer is None:
-        return ()
-    cache = mixer.cache
-    share = np.asarray(cache_share(mixer, layout=layout), dtype=float)[..., None]
-    element = precision.kv.bytes_per_element
-    beside = cache.compressed * element + cache.index * INDEX_BYTES
-    match mixer:
-        case Recurrent():
-            whole = cache.state * mixer.state_bytes + cache.convolution * precision.bytes_per_parameter(
-                "norms"
-            )
-            return (Store(layers=layers, per_token=0 * share, state=share * whole),)
-        case Compressed():
-            grows = (Store(layers=layers, per_token=share * beside, state=0 * share),) if beside else ()
-            per_token = share * cache.growing * element
-            return (Store(layers=layers, per_token=per_token, state=0 * share, window=cache.window), *grows)
-        case GroupedQuery() if not cache.growing:
-            return ()
-        case _:
-            per_token = share * (cache.growing * element + beside)
-            chunked = isinstance(mixer, GroupedQuery) and mixer.chunked
-            return (
-                Store(
-                    layers=layers, per_token=per_token, state=0 * share, window=cache.window, chunked=chunked
-                ),
-            )
+def last_layer_parameters(transformer: Transformer) -> int:
+    """Parameters of a model's last layer."""
+    return sum(transformer.blocks[transformer.sequence[-1]].parameters().values())
 
 
-def exact_charge(kept: Sequence[Store], *, block: int, length: Tokens) -> Charge:
-    """Every layer keeps what the model defines, in whole blocks."""
-    request: Array = np.zeros(1)
-    token: Array = np.zeros(1)
-    for store in kept:
-        tokens = np.minimum(length, store.window) if store.window else np.asarray(length)
-        request = request + store.layers * (store.per_token * np.ceil(tokens / block) * block + store.state)
-        token = token + store.layers * (store.per_token * tokens + store.state) / length
-    return Charge(request=request, logged_token=token)
+def rotary_table_bytes(transformer: Transformer, *, profile: MemoryProfile) -> Bytes:
+    """Sines and cosines of every position, kept whole on every rank: one table for each width of rotated heads.
 
+        positions x width x bytes of an entry
 
-def two_pool_charge(kept: Sequence[Store], *, share: float, length: Tokens) -> Charge:
-    """Windowed layers have their own pool, `share` times the tokens of the full one; the fuller pool decides.
+    Tables stretched for longer contexts than the config names (Gemma-3: eight times) are counted unstretched.
 
-    (full + share x windowed) x max(length, min(length, window) / share), plus states
+    Source: vLLM vllm/model_executor/layers/rotary_embedding/base.py, `_compute_cos_sin_cache`. Llama-4-Scout has
+    10,485,760 positions of width 128: 2.50 GiB, and logs 53.12 GiB at TP4 where its parameters take 50.60.
     """
-    full: Array = np.zeros(1)
-    windowed: Array = np.zeros(1)
-    states: Array = np.zeros(1)
-    used: Tokens = 0.0
-    for store in kept:
-        states = states + store.layers * store.state
-        if store.window:
-            windowed = windowed + store.layers * store.per_token
-            used = np.maximum(used, np.minimum(length, store.window))
-        else:
-            full = full + store.layers * store.per_token
-    token = full + share * windowed
-    request = token * np.maximum(length, np.asarray(used) / share) + states
-    return Charge(request=request, logged_token=np.where(token > 0, token, request / length))
+    widths = {
+        mixer.rope_dim if isinstance(mixer, Latent) else mixer.head_dim
+        for mixer in (block.mixer for block in transformer.blocks)
+        if mixer and not isinstance(mixer, Recurrent)
+    }
+    return transformer.context_length * sum(widths) * profile.rotary_entry
 
 
-def grouped_charge(
-    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens
-) -> Charge:
-    """Layers in padded groups that share pages of one size (vLLM's hybrid cache manager).
-
-        request = page x layers of a group x sum over groups of their blocks
-
-    Source: vLLM @001cabc vllm/v1/core/kv_cache_utils.py (`_get_kv_cache_groups_uniform_page_size`,
-    `_max_memory_usage_bytes_from_groups`, `_report_kv_cache_config`).
-    """
-    if not any(store.window or store.state.any() for store in kept):
-        return exact_charge(kept, block=allocator.block, length=length)
-    grown = np.maximum.reduce([store.per_token for store in kept]) * allocator.block
-    state = np.maximum.reduce([store.state for store in kept])
-    page = np.where(
-        grown > 0, grown * np.maximum(np.ceil(state / np.where(grown > 0, grown, 1.0)), 1.0), state
-    )
-    present = [np.where(store.layers > 0, store.layers, np.nan) for store in kept]
-    least, most = np.fmin.reduce(present), np.fmax.reduce(present)
-    size = np.nan_to_num(np.where(most < allocator.padded_up_to * least, most, least))
-    groups: Array = np.zeros(1)
-    blocks: Array = np.zeros(1)
-    tokens_per_block: Array = np.full(1, np.inf)
-    for store in kept:
-        held = np.ceil(store.layers / np.where(size > 0, size, 1.0))
-        block = page / np.where(store.per_token > 0, store.per_token, np.nan)
-        groups = groups + held
-        blocks = blocks + held * charged_blocks(
-            store, block=block, length=length, batched_tokens=batched_tokens
+def with_redundant_experts(transformer: Transformer, *, more: int) -> Transformer:
+    """A model with so many more experts in each of its expert layers."""
+    blocks = (
+        block.model_copy(
+            update={"experts": block.experts.model_copy(update={"count": block.experts.count + more})}
         )
-        tokens_per_block = np.fmin(tokens_per_block, np.where(store.layers > 0, block, np.nan))
-    request = size * page * blocks
-    per_block = size * page * groups / np.where(np.isfinite(tokens_per_block), tokens_per_block, 1.0)
-    return Charge(request=request, logged_token=per_block if allocator.logs == "blocks" else request / length)
+        if block.experts
+        else block
+        for block in transformer.blocks
+    )
+    return transformer.model_copy(update={"blocks": tuple(blocks)}) if more else transformer
 
 
-def charged_blocks(store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens) -> Array:
-    """Blocks of one layer one request is charged: one for a state, a step more than its window, or all."""
-    if store.window is None:
-        return np.where(np.isnan(block), 1.0, np.ceil(length / block))
-    seen = store.window + batched_tokens - (0 if store.chunked else 1)
-    edge = 0 if store.chunked else 1
-    return np.ceil(np.minimum(seen, length) / block) + edge
+def draft_bytes(
+    transformer: Transformer, served: Transformer, precision: Precision, *, layout: Layout
+) -> Array:
+    """Multi-token-prediction layers on one rank, cut as the model's last layer is; with pipeline stages, a second
+    embedding beside them.
+
+    Args:
+        served: the model with its redundant experts, which a draft has as well.
+
+    Source: vLLM vllm/v1/spec_decode/eagle.py: without stages the draft shares embedding and head of the model. SGLang
+    logs copies of both while it loads (5.53 GiB for Qwen3.8-27B: 0.79 of layers, 2 x 2.37) and gives them back.
+    """
+    held = sum(block_share(served.blocks[served.sequence[-1]], layout=layout).values())
+    share = held / last_layer_parameters(transformer)
+    layers = transformer.mtp * precision.bytes_per_parameter("mtp") * share
+    embedding = transformer.embedding / np.asarray(layout.tensor) * precision.bytes_per_parameter("embedding")
+    return np.asarray(layers + np.where(np.asarray(layout.pipeline) > 1, embedding, 0.0))
 
 
-def charge(kept: Sequence[Store], *, allocator: Allocator, length: Tokens, batched_tokens: Tokens) -> Charge:
-    """What an engine's allocator takes from the pool, [..., stages]."""
-    match allocator:
-        case Exact():
-            return exact_charge(kept, block=allocator.block, length=length)
-        case TwoPools():
-            return two_pool_charge(kept, share=allocator.share, length=length)
-        case Grouped():
-            return grouped_charge(kept, allocator=allocator, length=length, batched_tokens=batched_tokens)
+def loaded_weight_bytes(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    profile: MemoryProfile,
+    settings: Settings,
+) -> dict[Component, Array]:
+    """Weights as the engine stores them on the fullest rank of every stage, [..., stages]: experts padded and
+    repeated, rotary tables on every stage, layers that draft tokens on the last one.
+    """
+    served = with_redundant_experts(transformer, more=settings.redundant_experts)
+    weights = stage_weight_bytes(served, precision, layout=layout)
+    if "routed_experts" in weights:
+        padding = expert_padding(transformer, precision, profile=profile, layout=layout)
+        weights["routed_experts"] = weights["routed_experts"] * padding[..., None]
+    there = layers_per_stage(transformer, layout=layout).any(axis=-1)
+    weights["other"] = weights["other"] + there * rotary_table_bytes(transformer, profile=profile)
+    if settings.mtp and transformer.mtp:
+        last = last_stage(layout, stages=there.shape[-1])
+        weights["mtp"] = last * draft_bytes(transformer, served, precision, layout=layout)[..., None]
+    return weights
+
+
+def with_expert_share(weights: dict[Component, Array], *, share: float) -> dict[Component, Array]:
+    """Weights with a share of their routed experts."""
+    return {part: amount * share if part == "routed_experts" else amount for part, amount in weights.items()}
+
+
+def stage_budgets(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    weights: dict[Component, Array],
+    layout: Layout,
+    gpu: Gpu,
+    profile: MemoryProfile,
+    told: Limits,
+) -> Budget:
+    """How an engine divides every pipeline stage's GPUs, [..., stages].
+
+    pool = share x basis - weights - what the engine counts inside its share
+    """
+    context = np.asarray(shared_bytes(profile.context, ranks=np.asarray(layout.gpus), gpu=gpu))[..., None]
+    team = np.asarray(layout.width) * np.asarray(layout.context)
+    parts = {
+        "activations": stage_activation_bytes(
+            transformer, precision, profile=profile, layout=layout, told=told
+        ),
+        "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
+        "graphs": stage_graph_bytes(transformer, profile=profile, layout=layout, largest=told.largest_graph),
+    }
+    counted: Array = np.asarray(sum((parts[name] for name in sorted(profile.inside)), start=np.zeros(1)))
+    held, share = cast(Array, sum(weights.values())), told.utilization[..., None]
+    free = gpu.memory - context
+    basis, allowance = {
+        "total": (np.asarray(gpu.memory), share * gpu.memory),
+        "free": (free, share * free),
+        "rest": (free - held - counted, free),
+    }[profile.share_of]
+    return Budget(
+        usable=gpu.memory,
+        weights_by_component=weights,
+        context=context,
+        allowance=np.asarray(allowance),
+        counted=counted,
+        reserve=np.asarray((1 - share) * basis),
+        pool=np.asarray(share * basis if profile.share_of == "rest" else allowance - held - counted),
+        **parts,
+    )
+
+
+def stage_charges(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    profile: MemoryProfile,
+    told: Limits,
+    length: Tokens,
+    drafts: int,
+) -> Charges:
+    """What every pipeline stage's pool is charged for one request, [..., stages]."""
+    kept = stores(transformer, precision, layout=layout, drafts=drafts)
+    asked, longest = (
+        charge(kept, allocator=profile.allocator, length=tokens, batched_tokens=told.batched_tokens)
+        for tokens in (length, told.length)
+    )
+    return Charges(
+        request=asked.request,
+        request_ideal=exact_charge(kept, block=1, length=length).request,
+        longest=longest.request,
+        logged_token=longest.logged_token,
+    )
+
+
+def pool_requests(budget: Budget, charges: Charges) -> Array:
+    """Requests of the workload's length each stage's pool holds, not rounded; no limit where nothing is cached."""
+    caching = charges.request > 0
+    held = budget.pool / np.where(caching, charges.request, 1.0)
+    return np.where(caching, held, np.copysign(np.inf, budget.pool))
+
+
+def rank_at(
+    budget: Budget, charges: Charges, *, at: Callable[[Array], Array], running: Count, asking: Count
+) -> Rank:
+    """One rank of every layout.
+
+    Args:
+        at: picks the rank's stage, [..., stages] -> [...].
+        running: requests it runs, [...].
+        asking: requests it is asked to run, [...].
+    """
+    amounts = {field.name: getattr(budget, field.name) for field in fields(Budget)}
+    found = {name: at(amount) for name, amount in amounts.items() if isinstance(amount, np.ndarray)}
+    request = at(charges.request)
+    return Rank(
+        usable=budget.usable,
+        weights_by_component={part: at(amount) for part, amount in budget.weights_by_component.items()},
+        **found,
+        request=request,
+        request_ideal=at(charges.request_ideal),
+        longest=at(charges.longest),
+        kv=np.asarray(running * request),
+        kv_needed=np.asarray(asking * request),
+    )
 
 
 def memory(
@@ -500,46 +579,34 @@ def memory(
 ) -> Memory:
     """Where the memory of the worst rank goes, and what the replica holds.
 
-        pool = share x basis - weights - what the engine counts inside its share
-
     Args:
         layout: one, or many with a trailing axis of one to broadcast against concurrency ([layouts, 1]).
         concurrency: requests the replica has in hand, [batches] or a scalar; spread over its data ranks.
         settings: engine settings; None: all at their defaults.
     """
-    profile = engine.memory
-    told = limits(settings or Settings(), profile=profile, gpu=gpu, layout=layout, workload=workload)
-    weights = stage_weight_bytes(transformer, precision, layout=layout)
-    padding = expert_padding(transformer, precision, profile=profile, layout=layout)[..., None]
-    if "routed_experts" in weights:
-        weights["routed_experts"] = weights["routed_experts"] * padding
-    activations = stage_activation_bytes(transformer, precision, profile=profile, layout=layout, told=told)
-    graphs = stage_graph_bytes(transformer, profile=profile, layout=layout, largest=told.largest_graph)
-    context = np.asarray(shared_bytes(profile.context, ranks=np.asarray(layout.gpus), gpu=gpu))[..., None]
-    team = np.asarray(layout.width) * np.asarray(layout.context)
-    non_torch = np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None]
-
-    parts = {"activations": activations, "non_torch": non_torch, "graphs": graphs}
-    inside = cast(Array, sum(weights.values())) + sum(parts[name] for name in sorted(profile.inside))
-    share = told.utilization[..., None]
-    basis = {
-        "total": np.asarray(gpu.memory),
-        "free": gpu.memory - context,
-        "rest": gpu.memory - context - inside,
-    }[profile.share_of]
-    pool = share * basis - (0.0 if profile.share_of == "rest" else inside)
-
-    kept = stores(transformer, precision, layout=layout)
-    asked = charge(
-        kept, allocator=profile.allocator, length=workload.length, batched_tokens=told.batched_tokens
+    profile, settings = engine.memory, settings or Settings()
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, workload=workload)
+    budget = stage_budgets(
+        transformer,
+        precision,
+        weights=loaded_weight_bytes(
+            transformer, precision, layout=layout, profile=profile, settings=settings
+        ),
+        layout=layout,
+        gpu=gpu,
+        profile=profile,
+        told=told,
     )
-    longest = charge(
-        kept, allocator=profile.allocator, length=told.length, batched_tokens=told.batched_tokens
+    charges = stage_charges(
+        transformer,
+        precision,
+        layout=layout,
+        profile=profile,
+        told=told,
+        length=workload.length,
+        drafts=draft_layers(transformer) if settings.mtp else 0,
     )
-    ideal = exact_charge(kept, block=1, length=workload.length)
-
-    caching = asked.request > 0
-    held = np.where(caching, pool / np.where(caching, asked.request, 1.0), np.copysign(np.inf, pool))
+    held = pool_requests(budget, charges)
     stage = held.argmin(axis=-1)
 
     def worst(amount: Array) -> Array:
@@ -547,29 +614,86 @@ def memory(
         return np.take_along_axis(everywhere, stage[..., None], axis=-1)[..., 0]
 
     data = np.asarray(layout.data, dtype=float)
-    room = worst(held)
+    room, logged = worst(held), worst(charges.logged_token)
     whole = np.floor(np.maximum(room, 0.0))
     asking = np.ceil(np.asarray(concurrency) / data)
     running = np.minimum(asking, np.minimum(whole, told.sequences))
-    request = worst(asked.request)
-    logged = worst(longest.logged_token)
+    fullest = rank_at(budget, charges, at=worst, running=running, asking=asking)
     return Memory(
-        usable=gpu.memory,
-        weights_by_component={component: worst(amount) for component, amount in weights.items()},
-        activations=worst(activations),
-        context=worst(context),
-        non_torch=worst(non_torch),
-        graphs=worst(graphs),
-        reserve=worst((1 - share) * basis),
-        pool=worst(pool),
-        request=request,
-        request_ideal=worst(ideal.request),
-        kv=running * request,
-        kv_needed=asking * request,
+        **vars(fullest),
         running=np.minimum(running * data, np.asarray(concurrency)),
         requests=room * data,
         capacity=whole * data,
-        kv_tokens=np.maximum(worst(pool), 0.0) / np.where(logged > 0, logged, 1.0) * data,
-        longest=worst(longest.request),
+        slots=np.asarray(told.sequences * data),
+        kv_tokens=np.maximum(fullest.pool, 0.0) / np.where(logged > 0, logged, 1.0) * data,
         stage=stage,
     )
+
+
+def expert_ranks(transformer: Transformer, *, layout: Layout, more: int) -> tuple[tuple[int, int], ...]:
+    """Whole experts of a group, and GPUs of one stage whose group holds as many: the fuller groups first.
+
+    The first groups get one more where the experts do not divide evenly.
+
+    Source: vLLM vllm/model_executor/layers/fused_moe/layer.py, `determine_expert_map`.
+    """
+    gpus, groups = int(layout.width * layout.context), int(layout.expert)
+    count = next((block.experts.count + more for block in transformer.blocks if block.experts), 0)
+    least, fuller = divmod(count, groups)
+    sizes = ((least + 1, fuller), (least, groups - fuller))
+    return tuple((experts, gpus * share // groups) for experts, share in sizes if share)
+
+
+def replica_memory(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    workload: Workload,
+    concurrency: int,
+    settings: Settings | None = None,
+) -> tuple[Ranks, ...]:
+    """All GPUs of one layout's replica, stage by stage; of a stage, those that hold more experts before the others.
+
+    Every stage runs as many requests as the worst one allows; of data ranks, those with one request more are shown.
+
+    Args:
+        layout: a single one.
+    """
+    profile, settings = engine.memory, settings or Settings()
+    one = memory(
+        transformer, precision, layout=layout, gpu=gpu, engine=engine, workload=workload,
+        concurrency=concurrency, settings=settings,
+    )  # fmt: skip
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, workload=workload)
+    charges = stage_charges(
+        transformer, precision, layout=layout, profile=profile, told=told, length=workload.length,
+        drafts=draft_layers(transformer) if settings.mtp else 0,
+    )  # fmt: skip
+    weights = loaded_weight_bytes(transformer, precision, layout=layout, profile=profile, settings=settings)
+    groups = expert_ranks(transformer, layout=layout, more=settings.redundant_experts)
+    budgets = [
+        stage_budgets(
+            transformer, precision, layout=layout, gpu=gpu, profile=profile, told=told,
+            weights=with_expert_share(weights, share=experts / max(groups[0][0], 1)),
+        )
+        for experts, _ in groups
+    ]  # fmt: skip
+    asking, running = np.ceil(concurrency / layout.data), np.ceil(one.running / layout.data)
+
+    def ranks(stage: int, group: int) -> Ranks:
+        def at(amount: Array) -> Array:
+            return np.broadcast_to(amount, (int(layout.pipeline),))[stage]
+
+        experts, gpus = groups[group]
+        return Ranks(
+            stage=stage,
+            gpus=gpus,
+            experts=experts / float(layout.expert_tensor),
+            each=rank_at(budgets[group], charges, at=at, running=running, asking=asking),
+            worst=group == 0 and stage == int(one.stage),
+        )
+
+    return tuple(ranks(stage, group) for stage in range(int(layout.pipeline)) for group in range(len(groups)))

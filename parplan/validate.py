@@ -21,12 +21,11 @@ from parplan.calibration import Engine
 from parplan.formats import Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import Memory, Settings, memory
+from parplan.memory import Memory, Settings, loaded_weight_bytes, memory
 from parplan.planner import chosen_precision
 from parplan.serving import serve
 from parplan.transformer import Transformer
 from parplan.units import GIB, MS
-from parplan.work import stage_weight_bytes
 from parplan.workload import Workload
 
 Cells: TypeAlias = Mapping[str, str]
@@ -177,28 +176,43 @@ def whole(cells: Cells, column: str, *, default: int) -> int:
 
 # --- names
 
+NOTE = re.compile(r"\s*\([^()]*\)$|\s*\+ ?mtp$| (fine-tune|family)(?= |$)", re.IGNORECASE)
+"""What people add to a model's name that does not change its architecture."""
+UNNAMED_BITS = re.compile(r"\b\d-?bit\b", re.IGNORECASE)
+"""A width without the name of a format: too little to tell the bytes from."""
 QUANTISED = re.compile(
-    r"[-._ ](quantized[-.]w\d+a\d+|w\d+a\d+|fp8[-_]dynamic|fp8[-_]static[-_]per[-_]tensor|fp8|nvfp4|fp4|mxfp4"
-    r"|int4[-_]awq|awq[-_]int4|awq|gptq[-_]int4|gptq|int4|int8|bf16|bnb[-_]4bit)$"
+    r"[-._ ](quantized[-.]w\d+a\d+|w\d+a\d+|fp8[-_]dynamic|fp8[-_]static[-_]per[-_]tensor|fp8[-_]block|fp8|nvfp4|fp4"
+    r"|mxfp4|int4[-_]awq|awq[-_]int4|awq|autoround|gptq[-_]int4|gptq[-_]int8|gptq|int4|int8|bf16|fp16"
+    r"|(unsloth-)?bnb[-_]4bit)$"
 )
 VARIANT = re.compile(
     r"[-_](instruct|it|chat|hf|base|thinking|2[3-6](?:0[1-9]|1[0-2])|0[1-9][0-3]\d|v?1)(?=[-_]|$)"
 )
 SAME_ARCHITECTURE = {
     "kimi-dev-72b": "qwen2.5-72b",
+    "qwq-32b": "qwen2.5-32b",
     "deepseek-r1": "deepseek-v3",
     "deepseek-v3.1": "deepseek-v3",
+    "deepseek-v2.5": "deepseek-v2",
+    "deepseek-coder-v2": "deepseek-v2",
+    "deepseek-coder-v2-lite": "deepseek-v2-lite",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.3-70b",
+    "deepseek-r1-distill-qwen-7b": "qwen2.5-7b",
     "deepseek-r1-distill-qwen-14b": "qwen2.5-14b",
     "deepseek-r1-distill-qwen-32b": "qwen2.5-32b",
     "qwen2.5-math-1.5b": "qwen2.5-1.5b",
-    "qwen2.5-coder-0.5b": "qwen2.5-0.5b",
+    "qwen2.5-math-7b": "qwen2.5-7b",
     "qwen3-reranker-0.6b": "qwen3-0.6b",
+    "qwen3.6-27b": "qwen3.5-27b",
+    "qwen3.8-27b": "qwen3.5-27b",
+    "qwen3.6-35b-a3b": "qwen3.5-35b-a3b",
+    "llama-3.1-nemotron-70b": "llama-3.1-70b",
     "llama-3.3-70b": "llama-3.1-70b",
     "llama-3.1-70b": "llama-3.3-70b",
-}
-"""Fine-tunes whose config has the sizes of another model (each names it as its base), by base name."""
+} | {f"qwen2.5-coder-{size}": f"qwen2.5-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")}
+"""Models whose config has the sizes of another one, by base name: fine-tunes name it as their base, successors have the
+same Hub fields and total (Qwen3.5, 3.6 and 3.8 of 27B: 27,781,427,952)."""
 
 
 def base_name(name: str) -> str:
@@ -213,6 +227,18 @@ def base_name(name: str) -> str:
     while QUANTISED.search(base):
         base = QUANTISED.sub("", base)
     return VARIANT.sub("", base)
+
+
+def plain_name(name: str) -> str:
+    """A name without the notes people add.
+
+    >>> plain_name("google/gemma-3-27b-it (inferred: 62 layers)"), plain_name("Qwen3.8-27B + MTP")
+    ('google/gemma-3-27b-it', 'Qwen3.8-27B')
+    """
+    name = name.strip()
+    while NOTE.search(name):
+        name = NOTE.sub("", name)
+    return name
 
 
 @cache
@@ -230,25 +256,27 @@ def transformer_named(name: str, *, weights: Format | None) -> Transformer:
     Raises:
         RowError: no name, or none the catalogue knows.
     """
-    if not name:
+    plain = plain_name(name)
+    if not plain:
         raise RowError("no model stated")
-    base = base_name(re.sub(r"\s*\(inferred.*\)$", "", name))
-    models = known_models()
+    base, models = base_name(plain), known_models()
     same = models.get(base) or models.get(SAME_ARCHITECTURE.get(base, ""))
     if not same:
         raise RowError(f"model {name!r} is not in the catalogue")
 
     def distance(candidate: str) -> tuple[bool, bool, int]:
         other = weights is not None and not published_in(catalog.model(candidate).transformer, weights)
-        return other, candidate.lower() != name.lower(), len(candidate)
+        return other, candidate.lower() != plain.lower(), len(candidate)
 
     return catalog.model(min(same, key=distance)).transformer
 
 
 def published_in(transformer: Transformer, weights: Format) -> bool:
-    """Whether a model's checkpoint stores most of its weights in a format, blocks and groups aside."""
-    native = transformer.native.get(main_component(transformer), "bf16")
-    return native.split("-")[0] == weights.name.split("-")[0]
+    """Whether a model's checkpoint stores most of its weights in a format, blocks and groups aside; of a mixed
+    checkpoint (DeepSeek-V4: FP8 with experts in FP4) any of its formats will do."""
+    main = transformer.native.get(main_component(transformer), "bf16")
+    families = {native.split("-")[0] for native in (main, *transformer.native.values())}
+    return weights.name.split("-")[0] in families
 
 
 def main_component(transformer: Transformer) -> Component:
@@ -294,7 +322,7 @@ WEIGHT_WORDS: tuple[tuple[str, str | None], ...] = (
     (r"w8a8", "int8"),
     (r"nvfp4|modelopt_fp4", "nvfp4"),
     (r"mxfp4|^native|fp4/fp8", None),
-    (r"w4a16|awq|gptq", "int4-g128"),
+    (r"w4a16|awq|gptq|^int4\b", "int4-g128"),
     (r"^fp8|fp8[-_]dynamic|-fp8$", "fp8"),
     (r"^int8$", "int8"),
 )
@@ -312,8 +340,8 @@ def weight_format(name: str, *, stated: str) -> Format | None:
         for pattern, found in WEIGHT_WORDS:
             if re.search(pattern, text):
                 return catalog.formats()[found] if found else None
-    if stated:
-        raise RowError(f"weight format {stated!r} is not known")
+    if stated or UNNAMED_BITS.search(name):
+        raise RowError(f"weight format {stated or name!r} is not known")
     return None
 
 
@@ -404,6 +432,10 @@ def deployment(cells: Cells, *, weights: str, kv: str, version: str, layout: Lay
     """
     stored = weight_format(cells["model"], stated=cells[weights])
     transformer = transformer_named(cells["model"].strip(), weights=stored)
+    if stored and stored.arithmetic == "fp4" and not published_in(transformer, stored):
+        raise RowError(
+            f"builds in {stored.label} differ in what they leave wider, and this one is not in the catalogue"
+        )
     precision = chosen_precision(
         transformer,
         weights=None if stored is None or published_in(transformer, stored) else stored,
@@ -436,6 +468,12 @@ def memory_layout(cells: Cells) -> Layout:
     )
 
 
+FIRST_VLLM = re.compile(r"\bV0\b|(?<![\d.])0\.[0-7](?!\d)")
+WHOLE_PROMPTS = 32_768
+"""The first vLLM (V0, the default before 0.8) ran prompts whole where none is longer than this, so that one step had
+as many tokens as the longest prompt; beyond, it cut them into chunks (vLLM 0.7 vllm/engine/arg_utils.py)."""
+
+
 def settings_of(cells: Cells, *, engine: Engine) -> Settings:
     """Engine settings a memory row states.
 
@@ -450,12 +488,15 @@ def settings_of(cells: Cells, *, engine: Engine) -> Settings:
         raise RowError("SGLang before 0.5 took another share by default")
     sequences = re.search(r"max_num_seqs[ =]*(\d+)", cells["notes"])
     length, tokens = stated(cells, "max_model_len"), stated(cells, "max_num_batched_tokens")
+    if engine.name == "vllm-0.16" and length and length <= WHOLE_PROMPTS and FIRST_VLLM.search(version):
+        tokens = tokens or max(length, 2048)
     return Settings(
         utilization=share,
         max_num_seqs=int(sequences[1]) if sequences else None,
         max_batched_tokens=int(tokens) if tokens else None,
         max_length=int(length) if length else None,
         eager=cells["enforce_eager"].strip().lower() == "true",
+        mtp=cells["model"].lower().endswith("mtp"),
     )
 
 
@@ -483,7 +524,13 @@ def memory_row(cells: Cells) -> Row:
     try:
         settings, gpu = settings_of(cells, engine=run.engine), memory_gpu(cells)
     except (RowError, ValidationError) as reason:
-        stages = stage_weight_bytes(run.transformer, run.precision, layout=run.layout)
+        stages = loaded_weight_bytes(
+            run.transformer,
+            run.precision,
+            layout=run.layout,
+            profile=run.engine.memory,
+            settings=Settings(),
+        )
         heaviest = float(np.max(sum(stages.values()))) / GIB
         return Row(
             cells,

@@ -29,6 +29,11 @@ def layers_per_stage(transformer: Transformer, *, layout: Layout) -> Array:
     return counted
 
 
+def last_stage(layout: Layout, *, stages: int) -> Array:
+    """One on the last pipeline stage of a layout and zero elsewhere, [..., stages]."""
+    return np.asarray(np.arange(stages) == np.asarray(layout.pipeline)[..., None] - 1, dtype=float)
+
+
 def kv_copies_cut(mixer: Mixer, *, layout: Layout) -> Number:
     """Ways tensor parallelism really cuts the KV heads of a mixer; beyond one per rank they are repeated.
 
@@ -88,7 +93,7 @@ def stage_parameters(transformer: Transformer, *, layout: Layout) -> dict[Compon
             held[component] = held.get(component, 0.0) + part
     stage = np.arange(layers.shape[-2])
     first = (stage == 0).astype(float)
-    last = (stage == np.asarray(layout.pipeline)[..., None] - 1).astype(float)
+    last = last_stage(layout, stages=stage.size)
     tensor = np.asarray(layout.tensor)[..., None]
     head = transformer.head or transformer.embedding - transformer.lookup
     held["embedding"] = first * transformer.embedding / tensor

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,19 +12,11 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parplan import catalog
+from parplan.allocator import Store, exact_charge, grouped_charge, two_pool_charge
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
-from parplan.memory import (
-    Memory,
-    Settings,
-    Store,
-    exact_charge,
-    graph_sizes,
-    grouped_charge,
-    memory,
-    two_pool_charge,
-)
+from parplan.memory import Memory, Rank, Ranks, Settings, graph_sizes, memory, replica_memory
 from parplan.planner import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
@@ -188,6 +181,198 @@ def test_kv_heads_are_not_cut_below_one() -> None:
     )
     assert eight.request == pytest.approx(four.request / 2)
     assert sixteen.request == pytest.approx(eight.request)
+
+
+# --- all GPUs of a replica
+
+
+def replica(
+    name: str, *, layout: Layout, engine: str = "vllm", told: Settings | None = None
+) -> tuple[Ranks, ...]:
+    """Every rank of a replica of a model in its own formats, on H200."""
+    transformer, formats = model(name), catalog.formats()
+    return replica_memory(
+        transformer,
+        chosen_precision(transformer, weights=None, kv=None, formats=formats),
+        layout=layout,
+        gpu=catalog.gpus()["h200-sxm"],
+        engine=catalog.engines()[engine],
+        workload=Workload(prompt=4000, output=96),
+        concurrency=48,
+        settings=told,
+    )
+
+
+LAYOUTS = [
+    Layout(),
+    Layout(tensor=8),
+    Layout(tensor=8, expert=8),
+    Layout(data=6, expert=6, pipeline=2),
+    Layout(tensor=4, data=3, expert=12, pipeline=3),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_worst_rank_of_the_picture_is_the_one_all_else_speaks_of(engine: str, layout: Layout) -> None:
+    ranks = replica(DEEPSEEK, layout=layout, engine=engine)
+    (worst,) = (one for one in ranks if one.worst)
+    transformer, formats = model(DEEPSEEK), catalog.formats()
+    same = memory(
+        transformer,
+        chosen_precision(transformer, weights=None, kv=None, formats=formats),
+        layout=layout,
+        gpu=catalog.gpus()["h200-sxm"],
+        engine=catalog.engines()[engine],
+        workload=Workload(prompt=4000, output=96),
+        concurrency=48,
+    )
+    assert worst.stage == same.stage
+    for name in (
+        "weights",
+        "activations",
+        "overhead",
+        "reserve",
+        "pool",
+        "kv",
+        "kv_needed",
+        "free",
+        "reserved",
+    ):
+        assert getattr(worst.each, name) == pytest.approx(float(getattr(same, name)), abs=1), name
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_gpu_is_in_the_picture_once_and_adds_up(layout: Layout) -> None:
+    ranks = replica(DEEPSEEK, layout=layout)
+    assert sum(one.gpus for one in ranks) == layout.gpus
+    assert sum(one.worst for one in ranks) == 1
+    for one in ranks:
+        each = one.each
+        assert each.weights + each.activations + each.overhead + each.kv + each.free == pytest.approx(
+            each.usable
+        )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:], ids=str)
+def test_all_experts_are_somewhere_once(layout: Layout) -> None:
+    """Uneven or not: over the GPUs of every stage the routed experts sum to the model's."""
+    transformer = model(DEEPSEEK)
+    experts = next(block.experts for block in transformer.blocks if block.experts)
+    ranks = replica(DEEPSEEK, layout=layout)
+    for stage in range(int(layout.pipeline)):
+        assert sum(one.gpus * one.experts for one in ranks if one.stage == stage) == pytest.approx(
+            experts.count
+        )
+    held = sum(one.gpus * float(one.each.weights_by_component["routed_experts"]) for one in ranks)
+    one = replica(DEEPSEEK, layout=Layout())[0].each.weights_by_component["routed_experts"]
+    assert held == pytest.approx(float(one))
+
+
+def test_uneven_experts_leave_room_on_the_emptier_ranks() -> None:
+    """256 experts in six groups: four groups have 43, two have 42."""
+    fuller, emptier = replica(DEEPSEEK, layout=Layout(data=6, expert=6))
+    assert (fuller.experts, fuller.gpus, emptier.experts, emptier.gpus) == (43, 4, 42, 2)
+    assert emptier.each.pool - fuller.each.pool == pytest.approx(
+        float(fuller.each.weights - emptier.each.weights)
+    )
+    assert emptier.each.kv == fuller.each.kv
+
+
+def test_even_stages_differ_by_embedding_and_head_only() -> None:
+    """Llama-8B at PP4, logged: 4.26, 3.28, 3.28, 4.26 GiB of weights."""
+    ranks = replica(LLAMA_8B, layout=Layout(pipeline=4))
+    assert [float(one.each.weights) / GIB for one in ranks] == pytest.approx(
+        [4.26, 3.28, 3.28, 4.26], rel=0.01
+    )
+    assert [one.worst for one in ranks] == [False, False, False, True]
+
+
+# --- needs and reserves
+
+
+def test_what_the_engine_reserves_does_not_depend_on_the_workload() -> None:
+    few, many = held(concurrency=1), held(concurrency=500)
+    assert few.reserved == many.reserved
+    assert few.needed < few.reserved < few.usable
+    assert many.needed - few.needed == pytest.approx(499 * float(few.request))
+
+
+def test_reserved_is_what_nvidia_smi_shows() -> None:
+    """At 0.95 on an H100 before 0.21: the share, the context before it and the graphs beside it, 77.6 of 79.2 GiB."""
+    one = held(told=Settings(utilization=0.95))
+    assert one.reserved == pytest.approx(0.95 * one.usable + one.context + one.graphs)
+    assert one.reserved / GIB == pytest.approx(77.6, abs=1.0)
+
+
+def test_waiting_requests_need_what_they_do_not_get() -> None:
+    one = held(concurrency=np.array([16, 500]))
+    assert one.kv_waiting[0] == 0
+    assert one.kv_waiting[1] == pytest.approx((500 - one.running[1]) * float(one.request))
+    assert one.kv + one.kv_waiting == pytest.approx(one.kv_needed)
+
+
+# --- drafts and redundant experts
+
+
+def loaded(name: str, *, layout: Layout, **told: Any) -> Rank:
+    """The worst rank."""
+    return next(one for one in replica(name, layout=layout, told=Settings(**told)) if one.worst).each
+
+
+def test_a_draft_costs_its_layers_and_their_cache() -> None:
+    """SGLang logs 5.53 GiB for the draft of Qwen3.8-27B: its layers, and copies of embedding and head for a while."""
+    name = "Qwen/Qwen3.5-27B"
+    without, drafting = loaded(name, layout=Layout()), loaded(name, layout=Layout(), mtp=True)
+    layers = float(drafting.weights - without.weights)
+    copies = 2 * float(without.weights_by_component["embedding"])
+    assert (layers + copies) / GIB == pytest.approx(5.53, abs=0.01)
+    assert drafting.request > without.request
+
+
+def test_a_draft_is_cut_as_the_last_layer_is() -> None:
+    """DeepSeek-V4-Pro in FP8 on eight H200: SGLang starts from a share of 0.9113, with MTP from 0.9335 of 139.8 GiB."""
+    name, layout = "sgl-project/DeepSeek-V4-Pro-FP8", Layout(tensor=8)
+    more = loaded(name, layout=layout, mtp=True).weights - loaded(name, layout=layout).weights
+    assert float(more) / GIB == pytest.approx((0.9335 - 0.9113) * 139.8, rel=0.05)
+
+
+def test_drafts_are_on_the_last_stage() -> None:
+    plain_ranks, drafting = (
+        replica(DEEPSEEK, layout=Layout(tensor=8, pipeline=2), told=Settings(mtp=mtp))
+        for mtp in (False, True)
+    )
+    assert drafting[0].each.weights == plain_ranks[0].each.weights
+    assert drafting[1].each.weights > plain_ranks[1].each.weights
+
+
+def test_with_stages_a_draft_has_an_embedding_of_its_own() -> None:
+    """vLLM shares the embedding between model and draft only where both are on one stage."""
+    (one,) = replica(DEEPSEEK, layout=Layout(tensor=16), told=Settings(mtp=True))
+    last = replica(DEEPSEEK, layout=Layout(tensor=16, pipeline=2), told=Settings(mtp=True))[1]
+    more = last.each.weights_by_component["mtp"] - one.each.weights_by_component["mtp"]
+    assert more == pytest.approx(float(one.each.weights_by_component["embedding"]))
+
+
+def test_rotary_tables_are_whole_on_every_rank() -> None:
+    """Llama-4-Scout at TP4, logged: 53.12 GiB of weights, 2.5 of them for 10,485,760 positions of width 128."""
+    scout = "meta-llama/Llama-4-Scout-17B-16E-Instruct"
+    four, eight = (held(scout, layout=Layout(tensor=width)) for width in (4, 8))
+    assert four.weights / GIB == pytest.approx(53.12, rel=0.002)
+    tables = 10_485_760 * 128 * 2
+    assert four.weights_by_component["other"] == eight.weights_by_component["other"] >= tables
+
+
+def test_a_model_without_mtp_layers_has_no_draft_to_load() -> None:
+    assert loaded(LLAMA_8B, layout=Layout(), mtp=True).weights == loaded(LLAMA_8B, layout=Layout()).weights
+
+
+def test_redundant_experts_are_weights() -> None:
+    """32 copies over 32 GPUs: one more expert of 58 layers on each, 58 x 44 M parameters in FP8."""
+    layout, experts = Layout(data=32, expert=32), next(b.experts for b in model(DEEPSEEK).blocks if b.experts)
+    none, one_each = loaded(DEEPSEEK, layout=layout), loaded(DEEPSEEK, layout=layout, redundant_experts=32)
+    more = float(one_each.weights - none.weights)
+    assert more == pytest.approx(58 * experts.expert_parameters * (1 + 4 / 128**2), rel=1e-3)
 
 
 # --- what a request is charged

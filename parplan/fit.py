@@ -1,0 +1,165 @@
+"""When a deployment does not fit: which part is at fault, by how much, and how far requests must come down."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from parplan.calibration import Engine
+from parplan.formats import Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.memory import Memory, Settings, memory
+from parplan.transformer import Transformer
+from parplan.units import Bytes, written_bytes
+from parplan.workload import Workload
+
+Part: TypeAlias = Literal["weights", "activations", "overhead", "kv"]
+SHORTEST, LONGEST = 2, 10_000_000
+"""Tokens of a request: one in and one out, and more than any engine is asked for."""
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """What is missing on the worst rank of one layout."""
+
+    part: Part
+    """The part at fault: the first that no longer fits, taken in the order an engine fills a GPU."""
+    missing: Bytes
+    reason: str
+    """In words, with the figures."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How far one layout can go."""
+
+    shortfall: Shortfall | None
+    """None: every asked request fits."""
+    requests: int
+    """Largest concurrency at the asked length."""
+    length: int
+    """Largest length at the asked concurrency, tokens; 0: none."""
+    length_alone: int
+    """Largest length of a request that is alone, tokens; 0: none."""
+
+
+def shortfall(held: Memory) -> Shortfall | None:
+    """What is missing for all concurrent requests of one layout; None when all of them fit.
+
+    An engine takes its weights first, then what it counts beside them, then grants the rest to the cache:
+
+        weights >= allowance                  the weights are at fault
+        weights + counted >= allowance        the activations, or the overhead, whichever is more
+        reserved > usable                     the overhead that nobody counted
+        kv needed > pool                      the cache
+    """
+    weights, counted, allowance = float(held.weights), float(held.counted), float(held.allowance)
+    beside: Part = "activations" if held.activations > held.overhead else "overhead"
+    if weights >= allowance:
+        missing = weights - allowance
+        return Shortfall(
+            "weights",
+            missing,
+            f"The weights take {written_bytes(weights)} of each GPU, {written_bytes(missing)} more than the "
+            f"{written_bytes(allowance)} the engine may fill.",
+        )
+    if weights + counted >= allowance:
+        missing = weights + counted - allowance
+        return Shortfall(
+            beside,
+            missing,
+            f"The weights fit, but the {beside} beside them ({written_bytes(float(getattr(held, beside)))}) take "
+            f"{written_bytes(missing)} more than the {written_bytes(allowance)} the engine may fill.",
+        )
+    if held.overflows:
+        missing = float(held.reserved - held.usable)
+        return Shortfall(
+            "overhead",
+            missing,
+            f"The engine takes {written_bytes(float(held.reserved))} in the end, {written_bytes(missing)} more than "
+            "the GPU has: what lies outside its share does not fit beside it.",
+        )
+    if held.kv_needed > held.pool:
+        missing = float(held.kv_needed - held.pool)
+        return Shortfall(
+            "kv",
+            missing,
+            f"The KV cache of all requests takes {written_bytes(float(held.kv_needed))}, {written_bytes(missing)} "
+            f"more than the {written_bytes(float(held.pool))} that are left for it.",
+        )
+    return None
+
+
+def most_requests(held: Memory) -> int:
+    """Largest concurrency one layout runs at the asked length: as many as its pools hold and its engines let run."""
+    return 0 if held.overflows else int(min(held.capacity, held.slots))
+
+
+def longest_request(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    concurrency: int,
+    settings: Settings | None = None,
+) -> int:
+    """Longest request, prompt and output together, of which one layout runs so many at once.
+
+    The exact inverse of `memory`: one token more and fewer of them run. At most `LONGEST`; 0 when not even the
+    shortest fits. Requests beyond the engine's sequence slots wait whatever their length, and are not counted.
+    """
+
+    def is_too_long(length: int) -> bool:
+        held = memory(
+            transformer,
+            precision,
+            layout=layout,
+            gpu=gpu,
+            engine=engine,
+            workload=Workload(prompt=length - 1, output=1),
+            concurrency=concurrency,
+            settings=settings,
+        )
+        return most_requests(held) < min(concurrency, int(held.slots))
+
+    lengths = range(SHORTEST, LONGEST + 1)
+    fitting = bisect_left(lengths, x=True, key=is_too_long)
+    return lengths[fitting - 1] if fitting else 0
+
+
+def fit(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    workload: Workload,
+    settings: Settings | None = None,
+) -> Fit:
+    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit."""
+    held = memory(
+        transformer,
+        precision,
+        layout=layout,
+        gpu=gpu,
+        engine=engine,
+        workload=workload,
+        concurrency=workload.concurrency,
+        settings=settings,
+    )
+    together, alone = (
+        longest_request(
+            transformer,
+            precision,
+            layout=layout,
+            gpu=gpu,
+            engine=engine,
+            concurrency=concurrency,
+            settings=settings,
+        )
+        for concurrency in (workload.concurrency, 1)
+    )
+    return Fit(shortfall=shortfall(held), requests=most_requests(held), length=together, length_alone=alone)
