@@ -376,7 +376,8 @@ def engine_named(name: str, *, version: str) -> Engine:
     if engine is None:
         raise RowError(f"engine {name!r} is not modelled")
     if engine == "vllm" and version.strip():
-        minor, month = re.search(r"(?<![\d.])0\.(\d+)", version), re.search(r"20\d\d-\d\d", version)
+        minor = re.search(r"(?<![\d.])0\.(\d+)", version)
+        month = re.search(r"20\d\d-\d\d|202[0-5]", version)  # before 2026 the year alone tells the family
         if not (minor or month):
             raise RowError(f"no version can be told from {version!r}")
         engine = next(
@@ -412,6 +413,8 @@ class Deployment:
     precision: Precision
     engine: Engine
     layout: Layout
+    assumed_build: bool
+    """The row is of a 4-bit floating-point build that is not in the catalogue; builds differ in what they leave wider."""
 
     def group(self, *, gpu: str) -> dict[str, str]:
         """The groups it belongs to."""
@@ -432,10 +435,6 @@ def deployment(cells: Cells, *, weights: str, kv: str, version: str, layout: Lay
     """
     stored = weight_format(cells["model"], stated=cells[weights])
     transformer = transformer_named(cells["model"].strip(), weights=stored)
-    if stored and stored.arithmetic == "fp4" and not published_in(transformer, stored):
-        raise RowError(
-            f"builds in {stored.label} differ in what they leave wider, and this one is not in the catalogue"
-        )
     precision = chosen_precision(
         transformer,
         weights=None if stored is None or published_in(transformer, stored) else stored,
@@ -443,7 +442,13 @@ def deployment(cells: Cells, *, weights: str, kv: str, version: str, layout: Lay
         formats=catalog.formats(),
     )
     engine = engine_named(cells["engine"], version=cells[version])
-    return Deployment(transformer=transformer, precision=precision, engine=engine, layout=layout)
+    return Deployment(
+        transformer=transformer,
+        precision=precision,
+        engine=engine,
+        layout=layout,
+        assumed_build=bool(stored and stored.arithmetic == "fp4" and not published_in(transformer, stored)),
+    )
 
 
 def memory_layout(cells: Cells) -> Layout:
@@ -521,6 +526,8 @@ def memory_row(cells: Cells) -> Row:
     run = deployment(
         cells, weights="weight_quant", kv="kv_dtype", version="version", layout=memory_layout(cells)
     )
+    if run.assumed_build:
+        raise RowError("4-bit float builds differ in what they leave wider, and this one is not in the catalogue")
     try:
         settings, gpu = settings_of(cells, engine=run.engine), memory_gpu(cells)
     except (RowError, ValidationError) as reason:
