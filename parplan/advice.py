@@ -7,8 +7,8 @@ import numpy as np
 
 from parplan.formats import Component
 from parplan.hardware import Instance
-from parplan.instances import Napkin, Purchase, napkin, purchases
-from parplan.planner import CUT_NAMES, Mask, Plan, Result
+from parplan.instances import Napkin, Purchase, napkin, purchases, sold_gpus
+from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
 from parplan.units import written_bytes, written_time
 
 INDISTINCT = 0.05
@@ -56,6 +56,11 @@ def _wise(result: Result) -> Mask:
     return np.asarray(~unwise)
 
 
+def _bought(result: Result) -> Counts:
+    """GPUs to buy for each layout, [layouts]."""
+    return np.asarray(sold_gpus(result.gpus, gpu=result.problem.gpu))
+
+
 def _preferred(result: Result, *, among: Mask) -> Mask:
     """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
     wise = among & _wise(result)
@@ -63,7 +68,7 @@ def _preferred(result: Result, *, among: Mask) -> Mask:
 
 
 def best_index(result: Result, *, among: Mask) -> int | None:
-    """The layout with the fewest GPUs, then the most tokens per second, of those allowed.
+    """The layout with the fewest GPUs to buy, then the most tokens per second, of those allowed.
 
     At a fixed number of requests in hand, more tokens per second and less time per request are the same thing.
     Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins, one that
@@ -72,7 +77,8 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     if not among.any():
         return None
     allowed = _preferred(result, among=among)
-    fewest = allowed & (result.gpus == result.gpus[allowed].min())
+    bought = _bought(result)
+    fewest = allowed & (bought == bought[allowed].min())
     rate = np.where(fewest, result.at_asked(result.serving.tokens_per_s), -np.inf)
     close = rate >= rate.max() * (1 - INDISTINCT)
     kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
@@ -101,8 +107,9 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     Ordered by GPUs; the recommended layout is among them.
     """
     chosen = set()
-    for size in np.unique(result.gpus):
-        same = result.gpus == size
+    bought = _bought(result)
+    for size in np.unique(bought):
+        same = bought == size
         index = best_index(result, among=result.legal & same)
         chosen.add(_largest_capacity(result, among=same) if index is None else index)
     failing = sorted((i for i in chosen if not result.legal[i]), key=lambda i: -result.gpus[i])[:1]
@@ -145,11 +152,19 @@ def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[In
 
 
 def _model(result: Result) -> str:
-    return result.problem.transformer.name.rpartition("/")[2]
+    """The model's name without its owner; a description ("dense 70B") begins the sentence."""
+    name = result.problem.transformer.name.rpartition("/")[2]
+    return name[:1].upper() + name[1:] if " " in name else name
 
 
 def _gpus(result: Result, count: int) -> str:
     return f"{count}x {result.problem.gpu.label}"
+
+
+def _within(result: Result) -> str:
+    """The GPU budget, in words."""
+    most = result.problem.budget
+    return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
 def _users(count: int) -> str:
@@ -175,11 +190,11 @@ def verdict(result: Result, plan: Plan | None) -> str:
     if not plan.holds:
         return (
             f"{name} runs on {on}, but its KV cache holds {int(capacity):,} of {_users(asked)} at full length; "
-            f"nothing up to {result.problem.budget} GPUs holds them all."
+            f"nothing {_within(result)} holds them all."
         )
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)} at {_speed(plan)}"
     if not plan.in_time:
-        missed = f"no layout up to {result.problem.budget} GPUs meets the targets, this one comes nearest"
+        missed = f"no layout {_within(result)} meets the targets, this one comes nearest"
         return f"{name}: {serves}; {missed}."
     return f"{name}: {serves}."
 
@@ -205,13 +220,12 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
         f"{written_bytes(float(memory.pool))} left for KV hold {int(memory.capacity):,} requests of "
         f"{workload.length:,} tokens."
     ]
-    smaller = result.gpus < plan.gpus
+    bought = _bought(result)
+    smaller = bought < bought[plan.index]
     if smaller.any():
-        size = result.gpus[smaller].max()
-        tried = _largest_capacity(result, among=result.gpus == size)
-        found.append(
-            f"Fewer do not do: {_gpus(result, int(size))} ({result.layout.one(tried)}): {_limit(result, tried)}"
-        )
+        tried = _largest_capacity(result, among=bought == bought[smaller].max())
+        gpus = _gpus(result, int(result.gpus[tried]))
+        found.append(f"Fewer do not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}")
     elif plan.holds and plan.in_time:
         found.append(
             "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
@@ -286,12 +300,13 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
 def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the next sizes up would give."""
     found = []
-    for size in sorted({int(gpus) for gpus in result.gpus[result.legal] if gpus > plan.gpus})[:2]:
-        index = best_index(result, among=result.legal & (result.gpus == size))
+    bought = _bought(result)
+    for size in np.unique(bought[result.legal & (bought > bought[plan.index])])[:2]:
+        index = best_index(result, among=result.legal & (bought == size))
         if index is not None:
             other = result.plan(index)
             found.append(
-                f"{_gpus(result, size)} ({other.layout}): {_speed(other)}; "
+                f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
                 f"holds {int(other.memory.capacity):,} requests."
             )
     return tuple(found)

@@ -38,6 +38,17 @@ def next_power_of_two(number: float) -> int:
     return 1 << int(np.ceil(np.log2(max(number, 1))))
 
 
+def sold_gpus(gpus: Count, *, gpu: Gpu) -> Count:
+    """GPUs one has to buy to use so many: 1, 2, 4, 8 up to a node, whole nodes beyond.
+
+    >>> h100 = Gpu.model_construct(node=8)
+    >>> sold_gpus(np.array([1, 3, 6, 8, 9, 17]), gpu=h100).tolist()
+    [1, 4, 8, 8, 16, 24]
+    """
+    part = 2 ** np.ceil(np.log2(gpus)).astype(np.int64)
+    return np.where(np.asarray(gpus) <= gpu.node, np.minimum(part, gpu.node), -(-gpus // gpu.node) * gpu.node)
+
+
 @dataclass(frozen=True)
 class Napkin:
     """The estimate everybody makes first."""

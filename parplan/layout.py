@@ -74,6 +74,18 @@ class Layout:
         return Layout(**{f.name: np.array([getattr(one, f.name) for one in layouts], dtype=np.int64)
                          for f in fields(Layout)})  # fmt: skip
 
+    @staticmethod
+    def joined(layouts: "list[Layout]") -> "Layout":
+        """Layouts of arrays [layouts], one after the other."""
+        return Layout(
+            **{
+                f.name: np.concatenate(
+                    [np.broadcast_to(getattr(part, f.name), part.shape) for part in layouts]
+                )
+                for f in fields(Layout)
+            }
+        )
+
     def one(self, index: int) -> "Layout":
         """A single layout with plain ints, of a layout whose fields are arrays [layouts]."""
         picked = self[index]

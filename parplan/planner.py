@@ -79,46 +79,75 @@ class Problem:
     """Layout fields the user has fixed."""
 
 
-def powers_of_two(limit: int) -> Counts:
-    """1, 2, 4, ... up to a limit.
+def sizes(limit: int) -> Counts:
+    """Group sizes worth trying up to a limit: powers of two, three and nine times them (nodes of 8, racks of 72).
 
-    >>> powers_of_two(10).tolist()
-    [1, 2, 4, 8]
+    >>> sizes(24).tolist()
+    [1, 2, 3, 4, 6, 8, 9, 12, 16, 18, 24]
     """
-    return 2 ** np.arange(int(limit).bit_length())
+    powers = 2 ** np.arange(int(limit).bit_length())
+    found = np.unique(np.concatenate([powers, 3 * powers, 9 * powers]))
+    return found[found <= limit]
+
+
+def tensor_widths(transformer: Transformer, *, limit: int) -> Counts:
+    """Tensor widths worth judging: powers of two, and every other width that divides all attention heads."""
+    others = [
+        width for width in range(1, limit + 1) if all(heads % width == 0 for heads in transformer.heads)
+    ]
+    return np.union1d(2 ** np.arange(int(limit).bit_length()), others)
 
 
 def candidate_layouts(problem: Problem) -> Layout:
     """Every combination of cuts worth judging within the GPU budget, as one layout of arrays [layouts].
 
-    Powers of two for every cut (and whatever the user fixed), without combinations that only rename another one:
-    expert groups need experts, attention repeated `data` times without experts is a replica, decode-context
-    parallelism needs ranks that repeat KV heads. Context parallelism is tried for prompts of 32,768 tokens and more.
-    Legal or not is judged later, so that a reason can be shown. When what the user fixed needs more GPUs than the
-    budget, the smallest such layouts are judged all the same.
+    Leaves out what only renames another layout: expert groups need experts, attention repeated `data` times without
+    experts is a replica, decode-context parallelism needs ranks that repeat KV heads. Experts are cut by all GPUs or
+    spread whole over all of them, and in between where the engine can. Context parallelism is tried for prompts of
+    32,768 tokens and more. Legal or not is judged later, so that a reason can be shown. When what the user fixed needs
+    more GPUs than the budget, the smallest such layouts are judged all the same.
     """
-    powers, moe = powers_of_two(problem.budget), problem.transformer.is_moe
-    one = np.array([1])
+    limit, moe, one = problem.budget, problem.transformer.is_moe, np.array([1])
+    many = sizes(limit)
     choices = {
-        "tensor": powers,
-        "data": powers if moe else one,
-        "pipeline": powers[powers <= len(problem.transformer.sequence)],
-        "expert": powers if moe else one,
-        "context": powers if problem.workload.prompt >= LONG_PROMPT else one,
-        "decode_context": powers if "decode_context" in problem.engine.cuts else one,
-    } | {name: np.array([size]) for name, size in problem.fixed.items()}
+        "tensor": tensor_widths(problem.transformer, limit=limit),
+        "data": many if moe else one,
+        "pipeline": many[many <= len(problem.transformer.sequence)],
+        "context": many if problem.workload.prompt >= LONG_PROMPT else one,
+    } | {name: np.array([size]) for name, size in problem.fixed.items() if name != "expert"}
     axes = np.meshgrid(*choices.values(), indexing="ij")
     layout = Layout(**dict(zip(choices, (axis.ravel() for axis in axes), strict=True)))
-    gpus, kv_heads = (
-        layout.gpus,
-        min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1),
-    )
-    kept = (gpus <= max(problem.budget, gpus.min())) & ((layout.width % layout.expert == 0) | (not moe))
-    if "decode_context" not in problem.fixed:
-        kept &= (layout.decode_context == 1) | (layout.decode_context == layout.tensor // kv_heads)
-    found = layout[kept]
-    order = (found.expert, found.data, found.pipeline, found.tensor, found.gpus)
-    return found[np.lexsort(np.stack([np.asarray(key) for key in order]))]
+    layout = layout[layout.gpus <= max(limit, np.min(layout.gpus))]
+    layout = _with_experts(layout, problem)
+    layout = _with_decode_context(layout, problem)
+    keys = (layout.expert, layout.data, layout.pipeline, layout.tensor, layout.gpus)
+    return layout[np.lexsort(np.stack([np.broadcast_to(key, layout.shape) for key in keys]))]
+
+
+def _with_experts(layout: Layout, problem: Problem) -> Layout:
+    """Layouts once for every way to spread experts."""
+    if (fixed := problem.fixed.get("expert")) is not None:
+        divided = layout[layout.width % fixed == 0] if problem.transformer.is_moe else layout
+        return replace(divided if divided.shape[0] else layout, expert=np.asarray(fixed))
+    if not problem.transformer.is_moe:
+        return layout
+    spread = [replace(layout, expert=np.asarray(1)), replace(layout, expert=layout.width)[layout.width > 1]]
+    if problem.engine.mixed_experts:
+        groups = (size for size in sizes(problem.budget).tolist() if size > 1)
+        spread += [
+            replace(layout, expert=np.asarray(size))[(layout.width % size == 0) & (layout.width > size)]
+            for size in groups
+        ]
+    return Layout.joined(spread)
+
+
+def _with_decode_context(layout: Layout, problem: Problem) -> Layout:
+    """Layouts with the cache cut along the sequence too, wherever ranks would repeat it and the engine can."""
+    if "decode_context" in problem.fixed or "decode_context" not in problem.engine.cuts:
+        return layout
+    kv_heads = min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1)
+    repeats = layout.tensor // kv_heads
+    return Layout.joined([layout, replace(layout, decode_context=np.maximum(repeats, 1))[repeats > 1]])
 
 
 def batches(workload: Workload, *, points: int = 32) -> Counts:

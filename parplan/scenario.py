@@ -3,8 +3,8 @@
 import base64
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any, TypeAlias
 
@@ -12,14 +12,14 @@ import numpy as np
 from pydantic import Field
 
 from parplan import catalog
-from parplan.advice import Advice, advise
+from parplan.advice import Advice, advise, recommended_index, verdict
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
 from parplan.instances import next_power_of_two, weight_bytes
 from parplan.memory import Settings
-from parplan.planner import Problem, Result, chosen_precision, solve
+from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
 from parplan.units import MS
@@ -30,10 +30,12 @@ SCHEMA = 1
 
 BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
 """Words that stand for something other than a catalogue name."""
-CUTS = ("tensor", "data", "pipeline", "expert", "context")
+CUTS = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
 """Layout fields a scenario can fix."""
-MOST_GPUS = 64
-"""Most GPUs one replica may use."""
+MOST_GPUS = 1152
+"""Most GPUs one replica may use: sixteen racks of 72."""
+TRIED_GPUS = 64
+"""Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
@@ -81,6 +83,10 @@ class Scenario(Value):
     """Share of GPU memory the engine takes, percent. 0: the engine's default."""
     replicas: int = Field(default=1, ge=1, le=1000)
     """Copies of the whole layout; they change requests per second and nothing else."""
+    rate: float = Field(default=0, ge=0, le=100_000, allow_inf_nan=False)
+    """Requests per second that come, over all replicas, at random times. 0: not asked."""
+    peak: float = Field(default=1, ge=1, le=100, allow_inf_nan=False)
+    """Busiest over mean requests per second; replicas are counted for the busiest time."""
     tensor: Cut = 0
     """Fix the tensor-parallel width. 0: try all."""
     data: Cut = 0
@@ -91,6 +97,8 @@ class Scenario(Value):
     """Fix the number of expert groups. 0: try all."""
     context: Cut = 0
     """Fix the context-parallel width of prefill. 0: try all."""
+    decode_context: Cut = 0
+    """Fix how many ways a tensor group cuts the KV cache along the sequence. 0: try all."""
 
     def changed(self) -> dict[str, Any]:
         """The fields that differ from the defaults."""
@@ -153,9 +161,9 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
 
 
 def default_budget(transformer: Transformer, precision: Precision, *, gpu: Gpu) -> int:
-    """GPUs to try when the user sets no limit: a node, or twice what the weights fill; 64 at most."""
+    """GPUs to try when the user sets no limit: a node, or twice what the weights fill; `TRIED_GPUS` at most."""
     fills = next_power_of_two(float(weight_bytes(transformer, precision)) / gpu.memory)
-    return int(min(max(gpu.node, 2 * fills), MOST_GPUS))
+    return int(min(max(gpu.node, 2 * fills), TRIED_GPUS))
 
 
 def problem_of(scenario: Scenario) -> Problem:
@@ -202,9 +210,38 @@ def plan(scenario: Scenario) -> Answer:
     return Answer(scenario=scenario, result=result, advice=advise(result, instances=catalog.instances()))
 
 
-def plans_across(scenario: Scenario) -> Mapping[str, Answer]:
-    """The same scenario planned on every GPU of the catalogue, by GPU name."""
-    return {name: plan(scenario.model_copy(update={"gpu": name})) for name in catalog.gpus()}
+@dataclass(frozen=True)
+class Elsewhere:
+    """A scenario on another GPU."""
+
+    gpu: Gpu
+    plan: Plan | None
+    """The recommended layout. None: nothing runs."""
+    words: str
+    """The answer in one sentence."""
+
+
+def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
+    """The same scenario planned on every GPU of the catalogue, by GPU name: the best layout of each, nothing more.
+
+    Raises:
+        UnknownNameError: a name the catalogue does not know.
+    """
+    return {gpu.name: _elsewhere(problem) for gpu, problem in _problems_across(scenario)}
+
+
+def _problems_across(scenario: Scenario) -> Iterator[tuple[Gpu, Problem]]:
+    asked = problem_of(scenario)
+    for gpu in catalog.gpus().values():
+        budget = scenario.budget or default_budget(asked.transformer, asked.precision, gpu=gpu)
+        yield gpu, replace(asked, gpu=gpu, budget=budget)
+
+
+def _elsewhere(problem: Problem) -> Elsewhere:
+    result = solve(problem)
+    index = recommended_index(result)
+    best = None if index is None else result.plan(index)
+    return Elsewhere(gpu=problem.gpu, plan=best, words=verdict(result, best))
 
 
 @dataclass(frozen=True)
