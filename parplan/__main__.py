@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parplan import catalog, export, links, logs, validate
-from parplan.hub import ConfigError, transformer_from_config
+from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
 from parplan.units import written_bytes, written_time
@@ -41,8 +41,11 @@ def scenario_of(words: Sequence[str]) -> Scenario:
     return scenario
 
 
-def transformer_of(name: str) -> Transformer:
+def transformer_of(name: str, *, hub: bool) -> Transformer:
     """A model from the catalogue, or from a config.json.
+
+    Args:
+        hub: ask the Hub for a model the catalogue does not know.
 
     Raises:
         BadInputError: no such model, no such file, or not a model's config.
@@ -56,7 +59,15 @@ def transformer_of(name: str) -> Transformer:
         except (ValueError, RecursionError) as error:
             reason = str(error) if isinstance(error, ConfigError) else f"not JSON ({error})"
             raise BadInputError(f"{name}: {reason}") from error
-    return catalog.model(name).transformer
+    try:
+        return catalog.model(name).transformer
+    except catalog.UnknownNameError as error:
+        if not hub:
+            raise BadInputError(f"{error}; --hub asks the Hub") from error
+    try:
+        return Hub.from_environment().entry(name).transformer
+    except (DownloadError, ConfigError) as error:
+        raise BadInputError(f"{name}: {error}") from error
 
 
 def written_answer(answer: Answer) -> str:
@@ -109,7 +120,7 @@ def run_plan(arguments: argparse.Namespace) -> str:
 
 def run_model(arguments: argparse.Namespace) -> str:
     """`model`: what can be counted of each model."""
-    found = [export.model_json(transformer_of(name)) for name in arguments.models]
+    found = [export.model_json(transformer_of(name, hub=arguments.hub)) for name in arguments.models]
     if arguments.json:
         return _json(found)
     return "\n".join(
@@ -186,6 +197,9 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
         added.add_argument("--json", action="store_true")
     added = command("model", run_model)
     added.add_argument("models", nargs="+", metavar="CONFIG.json|ID")
+    added.add_argument(
+        "--hub", action="store_true", help="ask the Hub for models the catalogue does not know"
+    )
     added.add_argument("--json", action="store_true")
     added = command("validate", run_validate)
     added.add_argument("file", type=Path, metavar="FILE.csv")

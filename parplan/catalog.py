@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from parplan.calibration import Engine
 from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
-from parplan.hub import ModelEntry
+from parplan.hub import ModelEntry, Summary
 from parplan.provenance import Source
 
 ROOT = Path(__file__).resolve().parent.parent / "catalogs"
@@ -166,15 +166,39 @@ def model_files() -> Mapping[str, Path]:
 
 
 @cache
+def model_aliases() -> Mapping[str, str]:
+    """Names in the catalogue by the other names their models go by."""
+    found: dict[str, str] = {}
+    for name in model_files():
+        for alias in _model_entry(name).aliases:
+            taken = alias if alias in model_files() else found.setdefault(alias, name)
+            if taken != name:
+                raise CatalogError(f"{alias}, an alias of {name}, stands for {taken} already")
+    return found
+
+
+@cache
 def model(name: str) -> ModelEntry:
-    """The model of a Hub-style id.
+    """The model of a Hub-style id, or of an alias; letters' case does not matter.
 
     Raises:
         UnknownNameError: with the nearest known names.
     """
-    files = model_files()
-    folded = {known.casefold(): known for known in files}
-    if name.casefold() not in folded:
-        raise UnknownNameError("model", name, files)
-    path = files[folded[name.casefold()]]
+    wanted = name.casefold()
+    for known in (dict.fromkeys(model_files()), model_aliases()):
+        for candidate, stands_for in known.items():
+            if candidate.casefold() == wanted:
+                return _model_entry(stands_for or candidate)
+    raise UnknownNameError("model", name, [*model_files(), *model_aliases()])
+
+
+@cache
+def _model_entry(name: str) -> ModelEntry:
+    path = model_files()[name]
     return _entry(ModelEntry, _document(path), path=path)
+
+
+@cache
+def model_summaries() -> tuple[Summary, ...]:
+    """All models by family, kind, attention, size, context length and published format."""
+    return tuple(_model_entry(name).summary for name in model_files())

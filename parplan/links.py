@@ -89,7 +89,7 @@ def _with_known_names(scenario: Scenario, messages: list[str]) -> tuple[Scenario
 def known_names() -> dict[str, tuple[str, ...]]:
     """What every field that holds a name may say."""
     return {
-        "model": (*catalog.model_files(), BY_SIZE, BY_CONFIG),
+        "model": (*catalog.model_files(), *catalog.model_aliases(), BY_SIZE, BY_CONFIG),
         "weights": (NATIVE, *catalog.weight_formats()),
         "kv": (AUTO, *catalog.kv_formats()),
         "gpu": tuple(catalog.gpus()),

@@ -1,17 +1,22 @@
 """Fetching from the Hub, against a local server that answers as the Hub does."""
 
+import gzip
 import json
 import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import SecretStr
 
-from parplan.hub.download import DownloadError, Hub, MissingFileError
+from parplan.__main__ import main
+from parplan.hub.download import DownloadError, Hub, MissingFileError, _is_public
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -42,6 +47,7 @@ FILES: dict[str, bytes] = {
     ).encode(),
     "org/packed/1.st": safetensors({"a": [10, 10]}),
     "org/packed/2.st": safetensors({"b": [20, 10], "c": [30, 10]}, padding=2**20),
+    "org/climbing/model.safetensors.index.json": b'{"weight_map": {"a": "../../other/1.st"}}',
     "org/broken/config.json": b"<html>",
     "org/listed/config.json": b"[1, 2]",
     "org/huge/config.json": b" " * (33 * 2**20),
@@ -58,16 +64,28 @@ class Stand(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.seen.append((self.path, self.headers.get("Authorization"), self.headers.get("Range")))
         name, _, file = self.path.strip("/").partition("/resolve/main/")
+        with suppress(ConnectionError):  # clients hang up on what is too long
+            if name in self.moved():
+                self.redirect(self.moved()[name].format(file=file))
+            elif name in self.ODD:
+                self.ODD[name](self)
+            else:
+                self.answer(name, file)
+
+    def moved(self) -> dict[str, str]:
+        return {
+            "org/moved": f"{self.elsewhere}/org/plain/resolve/main/{{file}}",
+            "org/inside": self.elsewhere.replace("127.0.0.1", "localhost"),
+            "org/private": "https://192.168.0.1/latest/meta-data",
+            "org/other-scheme": "file:///etc/passwd",
+            "org/circle": self.path,
+        }
+
+    def answer(self, name: str, file: str) -> None:
         if name == "org/gated" and self.headers.get("Authorization") != "Bearer right":
             return self.refuse(401, "GatedRepo")
         if name == "org/gated":
             name = "org/plain"
-        if name == "org/moved":
-            return self.redirect(f"{self.elsewhere}/org/plain/resolve/main/{file}")
-        if name == "org/slow":
-            time.sleep(1.5)
-        if name == "org/busy":
-            return self.refuse(429, "")
         if not any(known.startswith(f"{name}/") for known in FILES):
             return self.refuse(401, "RepoNotFound")
         content = FILES.get(f"{name}/{file}")
@@ -85,18 +103,46 @@ class Stand(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def give(self, content: bytes) -> None:
+    def fail(self) -> None:
+        self.send_response(500)
+        self.send_header("Content-Length", str(2**40))
+        self.end_headers()
+        self.wfile.write(b'["' + b"x" * 2**20)
+
+    def hesitate(self) -> None:
+        time.sleep(1.5)
+        self.give(b"{}")
+
+    def bomb(self) -> None:
+        self.give(gzip.compress(b" " * (64 * 2**20)), encoding="gzip")
+
+    def busy(self) -> None:
+        self.refuse(429, "")
+
+    def drip(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(30):
+            self.wfile.write(b" ")
+            time.sleep(0.05)
+
+    def give(self, content: bytes, *, encoding: str = "identity") -> None:
         wanted = self.headers.get("Range")
         if wanted:
             first, last = wanted.removeprefix("bytes=").split("-")
             content = content[int(first) : int(last) + 1]
         self.send_response(206 if wanted else 200)
+        self.send_header("Content-Encoding", encoding)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         del format, args
+
+    ODD: ClassVar[dict[str, Callable[["Stand"], None]]] = {
+        "org/slow": hesitate, "org/drip": drip, "org/bomb": bomb, "org/failing": fail, "org/busy": busy,
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -173,6 +219,12 @@ def test_the_token_is_not_shown(hub: Hub) -> None:
         ("org/empty", "org/empty/config.json is not JSON"),
         ("org/listed", "is not a JSON object"),
         ("org/huge", "larger than"),
+        ("org/bomb", "larger than"),
+        ("org/failing", "the Hub answers 500"),
+        ("org/inside", "redirects to 'localhost': only public hosts over https are followed"),
+        ("org/private", r"redirects to '192\.168\.0\.1': only public hosts"),
+        ("org/other-scheme", "only public hosts over https|cannot be reached"),
+        ("org/circle", "redirects more than 5 times"),
         ("no-slash", "is not a Hub id"),
         ("../etc/passwd", "is not a Hub id"),
         ("org/plain/resolve/main/x?", "is not a Hub id"),
@@ -195,6 +247,44 @@ def test_no_answer_in_time(hub: Hub) -> None:
     assert time.monotonic() - start < 1.5
 
 
+def test_an_answer_that_drips(hub: Hub) -> None:
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match=r"within 0.3 s"):
+        hub.model_copy(update={"timeout": 0.3}).entry("org/drip")
+    assert time.monotonic() - start < 1
+
+
+def test_names_in_an_index_stay_in_the_repository(hub: Hub) -> None:
+    with pytest.raises(DownloadError, match="is not a file of the repository"):
+        hub.published("org/climbing")
+
+
+def test_a_server_that_ignores_ranges_is_cut_off(hub: Hub) -> None:
+    assert len(hub._bytes("org/huge", "config.json", first=100)) == 100
+
+
+def test_nothing_is_fetched_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set"):
+        hub.entry("org/plain")
+    assert Stand.seen == []
+
+
+@pytest.mark.parametrize(
+    ("host", "public"),
+    [("127.0.0.1", False), ("10.1.2.3", False), ("169.254.169.254", False), ("::1", False), ("fe80::1", False),
+     ("0.0.0.0", False), ("100.64.0.1", False), ("8.8.8.8", True), ("localhost", False)],
+)  # fmt: skip
+def test_private_addresses(host: str, *, public: bool) -> None:
+    assert _is_public(host) is public
+
+
+def test_its_libraries_are_loaded_only_when_something_is_fetched() -> None:
+    script = "import sys, parplan.hub; print({'huggingface_hub', 'httpx2'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
 def test_nobody_there() -> None:
     with pytest.raises(DownloadError, match="cannot be reached"):
         Hub(endpoint="http://127.0.0.1:9", timeout=2).entry("org/plain")
@@ -215,3 +305,18 @@ def test_the_environment_names_endpoint_and_token(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_ENDPOINT", "")
     monkeypatch.delenv("HF_TOKEN")
     assert Hub.from_environment() == Hub()
+
+
+def test_the_command_line_asks_the_hub_only_when_told(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert main(["model", "org/plain"]) == 2
+    assert "unknown model 'org/plain'" in (said := capsys.readouterr().err)
+    assert "--hub asks the Hub" in said
+    assert Stand.seen == []
+    assert main(["model", "--hub", "org/plain"]) == 0
+    assert "95,040 parameters" in capsys.readouterr().out
+    assert main(["model", "--hub", "org/gated"]) == 2
+    assert "org/gated is gated" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -547,7 +548,7 @@ def damaged_configs(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         other = draw(st.sampled_from(SEEDS))
         config.update({key: other[key] for key in draw(st.lists(st.sampled_from(sorted(other)), max_size=4))})
-    return config  # type: ignore[no-any-return]
+    return config
 
 
 def model_or_message(config: dict[str, Any]) -> Transformer | str:
@@ -615,3 +616,94 @@ def test_models_by_size_are_the_same_every_time() -> None:
 def test_sizes_no_model_has(total: float, active: float | None) -> None:
     with pytest.raises(ValueError, match="parameters"):
         transformer_of_size(total, active=active)
+
+
+# --- what cannot be described is refused
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "t5", "whisper"])
+def test_models_for_other_tasks_are_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match="is not a decoder language model"):
+        model(model_type=kind)
+
+
+@pytest.mark.parametrize(
+    "kind", ["zamba2", "falcon_h1", "rwkv", "recurrent_gemma", "jetmoe", "mllama_text_model"]
+)
+def test_layers_that_cannot_be_described_are_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"models of type '{kind}' are not supported: "):
+        model(model_type=kind)
+
+
+def test_fields_of_one_layer() -> None:
+    """`per_layer_config` (transformers 5): two-digit layer numbers, the fields that differ."""
+    found = model(per_layer_config={"02": {"num_key_value_heads": 8}})
+    assert [attention(found, layer).kv_heads for layer in range(4)] == [2, 2, 8, 2]
+
+
+def test_layers_with_experts_listed_one_by_one() -> None:
+    """K-EXAONE: `is_moe_layer`."""
+    assert routed(model(**EXPERTS, is_moe_layer=[False, True, True, False])) == [0, 1, 1, 0]
+
+
+def test_an_attention_bias_that_is_turned_off() -> None:
+    """GLM-4-32B-0414 has none, GLM-4-9B-0414 has."""
+    with_bias, without = (model(model_type="glm4", attention_bias=bias) for bias in (True, False))
+    assert with_bias.total_parameters - without.total_parameters == 4 * (256 + 2 * 64)
+
+
+def test_layers_differ_by_lists_whatever_else_they_share() -> None:
+    found = model(intermediate_size=[512, 512, 1024, 512])
+    widths = [dense.width for kind in found.sequence if (dense := found.blocks[kind].dense)]
+    assert widths == [512, 512, 1024, 512]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {f"field_{i}": i for i in range(200_000)},
+        {
+            "per_layer_config": {f"{i:02d}": {"hidden_act": "silu"} for i in range(5000)},
+            "num_hidden_layers": 2048,
+        },
+        {"num_hidden_layers": 2048, **{f"list_{i}": list(range(2048)) for i in range(500)}},
+    ],
+)
+def test_large_configs_take_bounded_time(fields: dict[str, Any]) -> None:
+    start = time.process_time()
+    with suppress(ConfigError):
+        model(**fields)
+    assert time.process_time() - start < 5
+
+
+# --- formats by group, and Quark's
+
+
+def test_groups_of_layers_with_formats_of_their_own() -> None:
+    """compressed-tensors: attention in FP8, feed-forward parts in NVFP4."""
+    groups = {
+        "group_0": {"weights": {"num_bits": 8, "type": "float"}, "targets": ["Linear"]},
+        "group_1": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}, "targets": ["re:.*mlp.*"]},
+    }
+    quantization = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}
+    assert model(quantization_config=quantization).native == {"attention": "fp8", "dense_ffn": "nvfp4"}
+    quantization["ignore"] = ["lm_head", "re:.*self_attn.*"]
+    assert model(quantization_config=quantization).native == {"dense_ffn": "nvfp4"}
+
+
+@pytest.mark.parametrize(
+    ("weight", "stored"),
+    [
+        ({"dtype": "fp8_e4m3"}, "fp8"),
+        ({"dtype": "fp4", "qscheme": "per_group", "group_size": 32}, "mxfp4"),
+        ({"dtype": "int4", "group_size": 128}, "int4-g128"),
+        ([{"dtype": "fp8_e4m3"}, {"dtype": "int4"}], "fp8"),
+    ],
+)
+def test_quark(weight: object, stored: str) -> None:
+    quantization = {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": weight},
+        "exclude": ["lm_head"],
+    }
+    assert model(quantization_config=quantization).native == {"attention": stored, "dense_ffn": stored}

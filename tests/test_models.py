@@ -1,13 +1,18 @@
 """Every model of the catalogue against published counts, cache shapes and checkpoint sizes."""
 
 import csv
+import json
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from parplan import catalog
 from parplan.formats import Component
-from parplan.hub import ModelEntry
+from parplan.hub import ModelEntry, transformer_from_config
 from parplan.transformer import Transformer
 
 ROOT = Path(__file__).parents[1]
@@ -294,3 +299,162 @@ def test_catalogue_entries_rarely_guess() -> None:
              "vision tower of Kimi-K3")  # fmt: skip
     guesses = [note for name in ENTRIES for note in architecture(name).assumed]
     assert [note for note in guesses if not any(part in note for part in known)] == []
+
+
+# --- classes: the default config of every class of transformers that can generate, counted there
+
+CLASSES = [json.loads(line) for line in (DATA / "class_counts.jsonl").read_text("utf-8").splitlines()]
+"""Default configs of transformers 5.24.0, some with a flag turned, and the parameters of the model each one builds;
+made 2026-11-29 by building every class without weights."""
+
+
+@pytest.mark.parametrize("case", CLASSES, ids=lambda case: case["name"])
+def test_a_class_is_counted_exactly(case: dict[str, Any]) -> None:
+    found = transformer_from_config(case["config"], name=case["name"])
+    assert found.total_parameters == case["total"]
+    assert sum(found.components.values()) == found.total_parameters
+
+
+def test_the_classes_are_many() -> None:
+    assert len({case["config"]["model_type"] for case in CLASSES}) >= 120
+
+
+# --- entries whose sizes were put together: the Hub's count of their elements proves them
+
+RECONSTRUCTED = [
+    name
+    for name, entry in ENTRIES.items()
+    if "sizes as listed by llmfit" in entry.source.text
+    and "the count equals the Hub total" in entry.source.text
+]
+
+
+@pytest.mark.parametrize("name", RECONSTRUCTED)
+def test_reconstructed_entries_have_the_hub_total(name: str) -> None:
+    entry = ENTRIES[name]
+    assert entry.published is not None
+    biases = re.search(r"but for (\d+) x (\d+) router biases", entry.source.text)
+    masks = re.search(r"causal masks and rotary frequencies of (\d+) layers", entry.source.text)
+    beside = int(biases[1]) * int(biases[2]) if biases else 0
+    beside += int(masks[1]) * (2048 * 2048 + 16) if masks else 0
+    found = entry.transformer
+    assert entry.published.total_parameters - beside in (
+        found.total_parameters,
+        found.total_parameters + found.mtp,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ENTRIES if "one scale per block" in ENTRIES[name].source.text]
+)
+def test_reconstructed_fp8_entries_hold_one_scale_per_block(name: str) -> None:
+    found, published = architecture(name), ENTRIES[name].published
+    assert published is not None
+    blocks = sum(n for part, n in found.components.items() if found.native.get(part) == "fp8-block") / 128**2
+    assert published.total_parameters - found.total_parameters == pytest.approx(blocks, rel=1e-3)
+
+
+def test_llama_405b_fp8_holds_one_scale_per_row_of_its_feed_forward_parts() -> None:
+    name = "meta-llama/Llama-3.1-405B-Instruct-FP8"
+    published = ENTRIES[name].published
+    assert published is not None
+    assert published.total_parameters - architecture(name).total_parameters == 124 * (2 * 53248 + 16384)
+    assert architecture(name).native == {"dense_ffn": "fp8"}
+
+
+# --- names
+
+MANY = ["meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.2-1B",
+        "meta-llama/Llama-3.1-405B-Instruct-FP8", "Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-Coder-32B-Instruct", "Qwen/Qwen3-4B",
+        "Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-Coder-30B-A3B-Instruct", "google/gemma-3-1b-it",
+        "mistralai/Mistral-Small-3.1-24B-Instruct-2503", "mistralai/Mixtral-8x7B-Instruct-v0.1",
+        "deepseek-ai/DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "zai-org/GLM-4.5-Air",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "moonshotai/Kimi-K2-Instruct-0905", "CohereLabs/c4ai-command-r-v01",
+        "ibm-granite/granite-4.0-h-small", "inclusionAI/Ling-1T", "swiss-ai/Apertus-70B-2509"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_names_people_use_are_known(name: str) -> None:
+    found = catalog.model(name)
+    assert name in (found.name, *found.aliases)
+
+
+def test_an_alias_is_no_entry_and_stands_for_one() -> None:
+    aliases = [alias for entry in ENTRIES.values() for alias in entry.aliases]
+    assert len(aliases) == len(set(aliases)) == len(catalog.model_aliases()) >= 100
+    assert not set(aliases) & set(ENTRIES)
+
+
+def test_letters_case_does_not_matter() -> None:
+    assert catalog.model("QWEN/qwen3-coder-30b-a3b-instruct").name == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+
+
+def test_unknown_names_suggest_aliases_too() -> None:
+    with pytest.raises(catalog.UnknownNameError, match=r"meta-llama/Llama-3\.1-8B-Instruct"):
+        catalog.model("meta-llama/Llama-3.1-8B-Instrct")
+
+
+# --- what to search by
+
+
+def test_summaries() -> None:
+    found = {summary.name: summary for summary in catalog.model_summaries()}
+    deepseek = found["deepseek-ai/DeepSeek-V3.2"]
+    assert (deepseek.kind, deepseek.attention, deepseek.native) == (
+        "mixture of experts",
+        ("sparse latent",),
+        "fp8-block",
+    )
+    assert found["google/gemma-3-27b-it"].attention == ("sliding", "grouped-query")
+    assert found["tiiuae/falcon-7b"].attention == ("multi-query",)
+    assert found["Qwen/Qwen3-Next-80B-A3B-Instruct"].attention == ("gated-delta-net", "grouped-query")
+    assert found["openai/gpt-oss-120b"].native == "mxfp4"
+    assert [s.name for s in found.values() if s.matches("GPT-OSS experts")] == [
+        "openai/gpt-oss-120b",
+        "openai/gpt-oss-20b",
+    ]
+    assert all(0 < summary.active <= summary.total for summary in found.values())
+
+
+def test_the_whole_catalogue_is_read_quickly() -> None:
+    start = time.process_time()
+    for path in FILES:
+        ModelEntry.model_validate(yaml.load(path.read_text("utf-8"), Loader=LOADER)).summary  # noqa: B018
+    assert time.process_time() - start < 0.6
+
+
+# --- formats a shortened config had lost
+
+
+@pytest.mark.parametrize("name", ["MiniMaxAI/MiniMax-M2", "MiniMaxAI/MiniMax-M2.5", "zai-org/GLM-5.3"])
+def test_checkpoints_that_are_published_in_fp8_blocks(name: str) -> None:
+    native = architecture(name).native
+    assert native["routed_experts"] == native["attention"] == "fp8-block"
+
+
+@pytest.mark.parametrize("name", ["MiniMaxAI/MiniMax-M3", "zai-org/GLM-5.3-BF16"])
+def test_checkpoints_that_are_published_in_bf16(name: str) -> None:
+    assert architecture(name).native == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [("google/gemma-3-27b-it", 131072), ("allenai/Olmo-3-1125-32B", 65536), ("HuggingFaceTB/SmolLM3-3B", 65536),
+     ("bigcode/starcoder2-15b", 16384), ("Qwen/Qwen2.5-32B-Instruct", 32768)],
+)  # fmt: skip
+def test_context_lengths(name: str, context: int) -> None:
+    """As the models' pages on the Hub state them."""
+    assert architecture(name).context_length == context
+
+
+# --- released models that are not in the catalogue, or were not when the importer was written
+
+RELEASED = [json.loads(line) for line in (DATA / "hub_counts.jsonl").read_text("utf-8").splitlines()]
+"""Configs with the elements in the model's safetensors files (Hub metadata as listed by llmfit 1.1.17, read
+2026-11-29); `buffers` are those of them that are not parameters."""
+
+
+@pytest.mark.parametrize("case", RELEASED, ids=lambda case: case["name"])
+def test_released_models_have_the_hub_total(case: dict[str, Any]) -> None:
+    found = transformer_from_config(case["config"], name=case["name"])
+    assert found.total_parameters == case["total"] - case["buffers"]

@@ -2,7 +2,7 @@
 
 from parplan.hub.config import transformer_from_config
 from parplan.hub.download import DownloadError, Hub
-from parplan.hub.entry import ModelEntry, Published
+from parplan.hub.entry import ModelEntry, Published, Summary
 from parplan.hub.fields import ConfigError
 from parplan.hub.sizes import transformer_of_size
 
@@ -12,6 +12,7 @@ __all__ = [
     "Hub",
     "ModelEntry",
     "Published",
+    "Summary",
     "transformer_from_config",
     "transformer_of_size",
 ]

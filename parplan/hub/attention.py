@@ -74,7 +74,7 @@ def grouped_query(fields: Fields, family: Family, *, kind: str, layer: int) -> G
     heads, kv_heads, head_dim, value_dim = _shape(fields, hidden=hidden, sliding=sliding, layer=layer)
     if kv_heads > heads or heads % kv_heads:
         raise ConfigError(f"{heads} query heads cannot share {kv_heads} KV heads")
-    bias = fields.flag(*BIAS, default=family.qkv_bias) or family.qkv_bias
+    bias = fields.flag(*BIAS, default=family.qkv_bias)
     shares = _shares_cache(fields, layer=layer)
     query_norm, key_norm, whole_norm = _query_key_norm(fields, family, heads, kv_heads, head_dim)
     index = _sparse_index(fields, hidden=hidden, layer=layer)
@@ -91,7 +91,7 @@ def grouped_query(fields: Fields, family: Family, *, kind: str, layer: int) -> G
         gated=fields.flag("attn_output_gate", default=family.linear_gate),
         query_extra=heads * head_dim * bias
         + _sinks(fields, family, heads=heads, sliding=sliding)
-        + _head_gate(fields, hidden=hidden, heads=heads)
+        + hidden * heads * fields.flag("use_attention_gate", default=family.head_gate)
         + query_norm,
         key_value_extra=0 if shares else kv_heads * (head_dim + value_dim) * bias + key_norm,
         replicated_extra=hidden * _output_bias(fields, family, bias=bias) + whole_norm * (1 if shares else 2),
@@ -180,11 +180,6 @@ def _sinks(fields: Fields, family: Family, *, heads: int, sliding: bool) -> int:
     return heads * fields.flag(name, default=family.sinks)
 
 
-def _head_gate(fields: Fields, *, hidden: int, heads: int) -> int:
-    """Step: one output gate per head."""
-    return hidden * heads if fields.text("model_type") == "step3p7" else 0
-
-
 def _sparse_index(fields: Fields, *, hidden: int, layer: int) -> dict[str, int]:
     """The block-sparse index of MiniMax-M3: query heads and one key of `sparse_index_dim`, both normed."""
     sparse = fields.part("sparse_attention_config")
@@ -203,7 +198,7 @@ def _sparse_index(fields: Fields, *, hidden: int, layer: int) -> dict[str, int]:
     }
 
 
-def latent(fields: Fields, *, layer: int) -> Latent:
+def latent(fields: Fields, family: Family, *, layer: int) -> Latent:
     """One multi-head latent attention layer (DeepSeek-V2 and after, Kimi, GLM-5), with its sparse index if any.
 
     KV heads in such configs mean nothing: one latent serves every head. `q_lora_rank: null` is a plain query
@@ -233,7 +228,8 @@ def latent(fields: Fields, *, layer: int) -> Latent:
         index_parameters=_indexer_parameters(fields, hidden=hidden, query_rank=query_rank or hidden)
         if full_index
         else 0,
-        tensor_extra=hidden * heads * value * fields.flag("mla_use_output_gate", default=False),
+        tensor_extra=hidden * heads * value * fields.flag("mla_use_output_gate", default=False)
+        + hidden * heads * family.head_gate,
         replicated_extra=(query_rank or 0) + kv_rank + bias * ((query_rank or 0) + kv_rank + rope + hidden),
     )
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from parplan.hub.attention import compressed, grouped_query, hidden_size, latent
 from parplan.hub.families import Family, family_of
 from parplan.hub.feed_forward import dense, experts
-from parplan.hub.fields import ConfigError, Fields, shown
+from parplan.hub.fields import LONGEST, ConfigError, Fields, shown
 from parplan.hub.pattern import Kinds, layer_count, layer_kinds, listed_kinds
 from parplan.hub.quantization import Layers, native_formats
 from parplan.hub.recurrent import recurrent
@@ -15,6 +15,32 @@ from parplan.hub.towers import tower_parameters
 from parplan.transformer import Block, Mixer, Transformer
 
 LANGUAGE = ("text_config", "llm_config", "language_config")
+ENCODERS = (
+    "albert", "bart", "bert", "bert-generation", "big_bird", "bigbird_pegasus", "blenderbot", "blenderbot-small",
+    "camembert", "canine", "clip", "data2vec-text", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm",
+    "longformer", "marian", "mbart", "megatron-bert", "modernbert", "mpnet", "mra", "nystromformer", "pegasus",
+    "plbart", "prophetnet", "rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "siglip",
+    "squeezebert", "t5", "trocr", "vit", "whisper", "xlm-roberta", "xlm-roberta-xl", "xmod", "yoso",
+)  # fmt: skip
+"""Model types built for other tasks, though some can be made to generate."""
+UNSUPPORTED = {
+    **dict.fromkeys(
+        ("falcon_h1", "hymba", "zamba", "zamba2"), "attention and Mamba side by side or shared by layers"
+    ),
+    **dict.fromkeys(
+        ("rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm"), "a recurrence without attention heads or Mamba states"
+    ),
+    "bailing_moe_linear": "lightning attention with grouped norms",
+    "doge": "experts looked up by product keys",
+    "hrm_text": "layers that run several times",
+    "ernie4_5_vl_moe": "experts of their own for images",
+    "inkling": "convolutions beside attention",
+    "mllama_text_model": "cross-attention to images",
+    "jetmoe": "experts inside attention",
+    "phi3small": "block-sparse attention",
+    "recurrent_gemma": "gated linear recurrences",
+}
+"""Model types whose layers cannot be described here, and what they have."""
 OTHER_TASKS = (
     "MaskedLM",
     "Classification",
@@ -33,6 +59,14 @@ CONTEXT = (
     "max_sequence_length",
     "n_ctx",
 )
+BY_LAYER = (
+    "per_layer_config",
+    "block_configs",
+    "sparse_attention_config",
+    "indexer_types",
+    "num_kv_shared_layers",
+)
+"""Fields that make a layer's size depend on its number, beside lists of numbers."""
 MTP = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
 
 
@@ -74,6 +108,14 @@ def _refuse_other_tasks(config: Fields) -> None:
         raise ConfigError("an encoder-decoder model: only decoder language models can be planned for")
     if kinds and all(any(task in kind for task in OTHER_TASKS) for kind in kinds):
         raise ConfigError(f"{shown(kinds[0])} is not a decoder language model")
+    if config.text("model_type") in ENCODERS:
+        raise ConfigError(f"{shown(config.text('model_type'))} is not a decoder language model")
+
+
+def _refuse_unsupported(text: Fields) -> None:
+    reason = UNSUPPORTED.get(text.text("model_type").removesuffix("_text"))
+    if reason:
+        raise ConfigError(f"models of type {shown(text.text('model_type'))} are not supported: {reason}")
 
 
 def _language_part(config: Fields) -> Fields:
@@ -102,6 +144,9 @@ def _language_part(config: Fields) -> Fields:
 def _transformer(
     config: Fields, text: Fields, *, name: str, quantization: Mapping[str, object] | None
 ) -> Transformer:
+    _refuse_unsupported(text)
+    if len(text.raw) > LONGEST:
+        raise ConfigError(f"the config has {len(text.raw)} fields, more than {LONGEST}")
     family = family_of(text)
     hidden = hidden_size(text)
     vocabulary = text.count("vocab_size", "padded_vocab_size", "n_vocab", what="vocabulary")
@@ -144,7 +189,38 @@ def _stack(text: Fields, family: Family, *, mixers: Kinds, feed_forwards: Kinds,
     if text.text("model_type") == "longcat_flash":
         pair = [_block(text, family, "full", "both", layer=0), _block(text, family, "full", "dense", layer=0)]
         return pair * layers
-    return [_block(text, family, mixers[i], feed_forwards[i], layer=i) for i in range(layers)]
+    lists = _lists(text)
+    built: dict[tuple[object, ...], Block] = {}
+    stack = []
+    for layer in range(layers):
+        kind = (mixers[layer], feed_forwards[layer], *_of_its_own(text, lists, layer=layer))
+        if kind not in built:
+            own = _with_own_fields(text, layer=layer)
+            built[kind] = _block(own, family, mixers[layer], feed_forwards[layer], layer=layer)
+        stack.append(built[kind])
+    return stack
+
+
+def _lists(text: Fields) -> tuple[Sequence[object], ...]:
+    """Fields that may hold one entry per layer."""
+    return tuple(value for value in text.raw.values() if isinstance(value, list | tuple) and value)
+
+
+def _of_its_own(text: Fields, lists: tuple[Sequence[object], ...], *, layer: int) -> tuple[object, ...]:
+    """What may tell a layer from others of its kind: its entries in lists of numbers, or else its number."""
+    if text.has(*BY_LAYER):
+        return (layer,)
+    entries = (value[min(layer, len(value) - 1)] for value in lists)
+    return tuple(entry if isinstance(entry, int | float) else None for entry in entries)
+
+
+def _with_own_fields(text: Fields, *, layer: int) -> Fields:
+    """The config as one layer sees it: `per_layer_config` holds, by number, the fields that differ."""
+    every = text.part("per_layer_config")
+    if not every.raw:
+        return text
+    own = every.part(str(layer), f"{layer:02d}", f"{layer:03d}")
+    return Fields({**text.raw, **own.raw}, text.notes) if own.raw else text
 
 
 def _block(text: Fields, family: Family, mixer: str, feed_forward: str, *, layer: int) -> Block:
@@ -157,7 +233,8 @@ def _block(text: Fields, family: Family, mixer: str, feed_forward: str, *, layer
         mixer=_mixer(text, family, mixer, layer=layer),
         dense=dense(text, family, layer=layer) if beside or feed_forward in ("dense", "both") else None,
         experts=experts(text, family, layer=layer) if has_experts else None,
-        norms=_layer_norms(text, family, parts=parts, beside=beside) * _norm(hidden, family),
+        norms=(_layer_norms(text, family, parts=parts, beside=beside) + has_experts * family.expert_norms)
+        * _norm(hidden, family),
         other=_other(text, hidden=hidden)
         + ((mixer == "linear") + (feed_forward == "linear")) * hidden * hidden,
     )
@@ -171,12 +248,12 @@ def _mixer(text: Fields, family: Family, kind: str, *, layer: int) -> Mixer | No
     if kind in ("none", "linear"):
         return None
     if text.has("kv_lora_rank"):
-        return latent(text, layer=layer)
+        return latent(text, family, layer=layer)
     return grouped_query(text, family, kind=kind, layer=layer)
 
 
 def _norm(hidden: int, family: Family) -> int:
-    return hidden * (2 if family.norm_bias else 1)
+    return hidden * family.norm_weights * (2 if family.norm_bias else 1)
 
 
 def _layer_norms(text: Fields, family: Family, *, parts: int, beside: bool) -> int:
@@ -187,7 +264,11 @@ def _layer_norms(text: Fields, family: Family, *, parts: int, beside: bool) -> i
         return 1 if parallel and not newer else 2
     per_layer = text.number("hidden_size_per_layer_input", least=0)
     extra = (3 if beside else 0) + (1 if per_layer else 0)
-    return (1 if family.norms == 1 else family.norms // 2 * parts) + extra
+    parallel = text.text("model_type") == "stablelm" and text.flag("use_parallel_residual", default=False)
+    if family.norms == 1 or parallel:
+        return 1 + extra
+    around = text.flag("use_post_norm", "use_sandwich_norm", default=family.norms == 4)
+    return (2 if around else 1) * parts + extra
 
 
 def _other(text: Fields, *, hidden: int) -> int:

@@ -1,20 +1,23 @@
 """Configs from the Hub, or from a mirror that speaks its protocol: `HF_ENDPOINT` and `HF_TOKEN` are honoured.
 
 Only small files are read: configs whole, weights by their headers (range requests), and never more than a limit.
+
+Addresses, refusals and offline mode are those of `huggingface_hub`. Its own downloads (2.4.0) are not used: they have
+no limit on size, retry for minutes, write to disk, may hand over to a second client, follow redirects to any host,
+read error pages whole, and multiply the shapes of a safetensors header however large the numbers in it.
 """
 
+import ipaddress
 import json
 import os
 import re
+import socket
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http.client import HTTPException, HTTPMessage, HTTPResponse
 from math import prod
-from typing import IO
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pydantic import SecretStr
 
@@ -22,10 +25,17 @@ from parplan.hub.entry import ModelEntry, Published
 from parplan.hub.fields import Fields, shown
 from parplan.provenance import Source, Value
 
+if TYPE_CHECKING:
+    from httpx2 import URL, Client, Request, Response
+
+FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}(?:/[A-Za-z0-9][\w.-]{0,199}){0,3}")
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 MOST_BYTES = 32 * 2**20
 """No config or index is larger."""
 MOST_FILES = 512
+MOST_REDIRECTS = 5
+MOST_SECONDS = 60
+"""For the headers of all files of a repository together."""
 FIRST_BYTES = 2**20
 """Asked of a weight file at once: nearly every header fits."""
 
@@ -88,7 +98,12 @@ class Hub(Value):
             raise DownloadError(
                 f"{name}: the index lists {len(files)} files, 1 to {MOST_FILES} were expected"
             )
-        total = sum(_elements(self._header(name, file)) for file in files)
+        deadline = time.monotonic() + MOST_SECONDS
+        total = 0
+        for file in files:
+            total += _elements(self._header(name, file))
+            if time.monotonic() > deadline:
+                raise DownloadError(f"{name}: its {len(files)} files take more than {MOST_SECONDS} s to ask")
         return Published(total_parameters=total, source=self._source(name))
 
     def _source(self, name: str) -> Source:
@@ -113,73 +128,125 @@ class Hub(Value):
         """A file, or its first bytes."""
         if not NAME.fullmatch(name):
             raise DownloadError(f"{shown(name)} is not a Hub id: organisation/model")
-        request = Request(f"{self.endpoint}/{name}/resolve/main/{file}")
-        if urlsplit(request.full_url).scheme not in ("http", "https"):
+        if not FILE.fullmatch(file):
+            raise DownloadError(f"{shown(file)} is not a file of the repository {name}")
+        if urlsplit(self.endpoint).scheme not in ("http", "https"):
             raise DownloadError(f"{shown(self.endpoint)} is not an address")
-        if self.token is not None:
-            request.add_header("Authorization", f"Bearer {self.token.get_secret_value()}")
-        if first is not None:
-            request.add_header("Range", f"bytes=0-{first - 1}")
+        return self._answer(name, file, first=first)
+
+    def _answer(self, name: str, file: str, *, first: int | None) -> bytes:
+        """What the Hub answers, redirects followed; its libraries are loaded on the first use."""
+        import httpx2
+        from huggingface_hub import hf_hub_url, is_offline_mode
+
+        if is_offline_mode():
+            raise DownloadError("HF_HUB_OFFLINE is set: nothing is fetched")
         deadline = time.monotonic() + self.timeout
         try:
-            with build_opener(_TokenStaysHome).open(request, timeout=self.timeout) as answer:
+            with httpx2.Client(timeout=self.timeout) as client:
+                url = hf_hub_url(name, file, endpoint=self.endpoint)
+                request = client.build_request("GET", url, headers=self._headers(first))
+                answer = _followed(client, request, home=self.endpoint, deadline=deadline)
+                _refuse_status(answer, name=name, file=file)
                 return _read(answer, most=first or MOST_BYTES, whole=first is None, deadline=deadline)
-        except HTTPError as error:
-            raise _refusal(error, name=name, file=file) from error
-        except (URLError, TimeoutError, HTTPException, OSError) as error:
-            reason = getattr(error, "reason", error)
-            late = isinstance(reason, TimeoutError)
-            raise DownloadError(
-                f"no answer from {self.endpoint} within {self.timeout:g} s"
-                if late
-                else f"{self.endpoint} cannot be reached: {reason}"
-            ) from error
+        except (httpx2.TimeoutException, TimeoutError) as error:
+            raise DownloadError(f"no answer from {self.endpoint} within {self.timeout:g} s") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise DownloadError(f"{self.endpoint} cannot be reached: {error}") from error
+
+    def _headers(self, first: int | None) -> dict[str, str]:
+        """Of the first request; the client drops the token where a redirect leaves the endpoint's origin."""
+        token = {"Authorization": f"Bearer {self.token.get_secret_value()}"} if self.token else {}
+        part = {} if first is None else {"Range": f"bytes=0-{first - 1}"}
+        return {"Accept-Encoding": "identity"} | token | part
 
 
-class _TokenStaysHome(HTTPRedirectHandler):
-    """Follows redirects, to other hosts without the token."""
+def _followed(client: "Client", request: "Request", *, home: str, deadline: float) -> "Response":
+    """The answer at the end of a request's redirects, its body still unread."""
+    for _ in range(MOST_REDIRECTS + 1):
+        _refuse_host(request.url, home=home)
+        answer = client.send(request, stream=True)
+        if answer.next_request is None:
+            return answer
+        answer.close()
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        request = answer.next_request
+    raise DownloadError(f"{home} redirects more than {MOST_REDIRECTS} times")
 
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        """The next request."""
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if following is not None and urlsplit(newurl).netloc != urlsplit(req.full_url).netloc:
-            following.remove_header("Authorization")
-        return following
+
+def _refuse_host(url: "URL", *, home: str) -> None:
+    """Anything but the endpoint's own host must be a public one, over https.
+
+    Raises:
+        DownloadError: a redirect into the network this program runs in, or to an address that is not encrypted.
+    """
+    if url.host == urlsplit(home).hostname:
+        return
+    if url.scheme != "https" or not _is_public(url.host):
+        raise DownloadError(
+            f"{home} redirects to {shown(url.host)}: only public hosts over https are followed"
+        )
 
 
-def _read(answer: HTTPResponse, *, most: int, whole: bool, deadline: float) -> bytes:
+def _is_public(host: str) -> bool:
+    """No address of a host is private; a name only a proxy can resolve is left to the proxy."""
+    try:
+        found = socket.getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return True
+    return all(ipaddress.ip_address(str(address[4][0]).partition("%")[0]).is_global for address in found)
+
+
+def _read(answer: "Response", *, most: int, whole: bool, deadline: float) -> bytes:
     """An answer's bytes, up to a limit, before a deadline."""
     chunks: list[bytes] = []
     size = 0
-    while size < most + whole:
+    for chunk in answer.iter_bytes():
         if time.monotonic() > deadline:
             raise TimeoutError
-        chunk = answer.read1(min(2**16, most + whole - size))
-        if not chunk:
-            break
         chunks.append(chunk)
         size += len(chunk)
-    if whole and size > most:
-        raise DownloadError(f"the file is larger than {most} bytes")
-    return b"".join(chunks)
+        if size > most and whole:
+            raise DownloadError(f"the file is larger than {most} bytes")
+        if size >= most and not whole:
+            break
+    return b"".join(chunks)[:most]
 
 
-def _refusal(error: HTTPError, *, name: str, file: str) -> DownloadError:
-    """What a status and the Hub's error code mean."""
-    code = error.headers.get("X-Error-Code", "") if error.headers else ""
-    if code == "GatedRepo":
-        return DownloadError(f"{name} is gated: accept its terms on the Hub and set HF_TOKEN")
-    if code == "EntryNotFound" or (error.code == 404 and not code):
+def _refuse_status(answer: "Response", *, name: str, file: str) -> None:
+    """What a status and the Hub's error code mean; the page that comes with an error is not read.
+
+    Raises:
+        DownloadError: the answer is not the file.
+    """
+    from httpx2 import Response
+    from huggingface_hub import errors
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+    try:
+        hf_raise_for_status(Response(answer.status_code, headers=answer.headers, request=answer.request))
+    except errors.GatedRepoError as error:
+        raise DownloadError(f"{name} is gated: accept its terms on the Hub and set HF_TOKEN") from error
+    except errors.EntryNotFoundError as error:
+        raise MissingFileError(f"{name} has no {file}") from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise DownloadError(f"{name} does not exist, or is private and needs HF_TOKEN") from error
+    except errors.HfHubHTTPError as error:
+        raise _refusal(answer.status_code, name=name, file=file) from error
+
+
+def _refusal(status: int, *, name: str, file: str) -> DownloadError:
+    """What a status means that comes without the Hub's error code, as from a mirror."""
+    if status == 404:
         return MissingFileError(f"{name} has no {file}")
-    if code in ("RepoNotFound", "RevisionNotFound") or error.code == 401:
+    if status == 401:
         return DownloadError(f"{name} does not exist, or is private and needs HF_TOKEN")
-    if error.code == 403:
+    if status == 403:
         return DownloadError(f"{name} may not be read with this HF_TOKEN")
-    if error.code == 429:
+    if status == 429:
         return DownloadError("the Hub asks to slow down; try again later")
-    return DownloadError(f"{name}/{file}: the Hub answers {error.code}")
+    return DownloadError(f"{name}/{file}: the Hub answers {status}")
 
 
 def _mapping(content: bytes, *, what: str) -> dict[str, object]:

@@ -24,6 +24,10 @@ class Family:
     """Norms of the hidden width per layer."""
     norm_bias: bool = False
     """Norms are LayerNorms with a bias."""
+    norm_weights: bool = True
+    """Norms have weights at all (OLMo's first models and nanochat's do not)."""
+    expert_norms: int = 0
+    """More norms of the hidden width in layers with experts."""
     query_key_norm: QueryKeyNorm = "none"
     """What queries and keys go through unless the config says otherwise."""
     norm_style: QueryKeyNorm = "head"
@@ -32,9 +36,15 @@ class Family:
     output_bias: bool | None = None
     """Bias of the attention output. None: as queries, keys and values."""
     ffn_bias: bool = False
+    ffn_scalars: int = 0
+    """Learned scalars of the activation, per feed-forward part."""
     head_bias: bool = False
     router_bias: bool = False
     """The router has one bias per expert among its parameters."""
+    shared_gate: bool = True
+    """Shared experts named by their width have a gate."""
+    head_gate: bool = False
+    """Attention has one output gate per head."""
     sinks: bool = False
     """One learned attention sink per head."""
     positions: int | None = None
@@ -75,7 +85,8 @@ QWEN2 = Family(
 QWEN3 = Family(query_key_norm="head", window_needs_flag=True, context=32768)
 QWEN3_NEXT = replace(QWEN3, linear_gate=True, mtp=1)
 GLM4 = Family(output_bias=False, context=131072)
-MINIMAX = Family(norm_style="layer", mtp_shipped=False)
+MINIMAX = Family(query_key_norm="layer", norm_style="layer", mtp_shipped=False)
+MINIMAX_M3 = replace(MINIMAX, query_key_norm="head", norm_style="head")
 GEMMA2 = Family(tied=True, norms=4, pattern=2, context=8192)
 GEMMA3 = Family(
     tied=True,
@@ -90,8 +101,28 @@ DEEPSEEK_V4 = Family(sinks=True, context=1048576)
 COHERE = Family(tied=True, norms=1, norm_style="layer", context=8192)
 
 FAMILIES: dict[str, Family] = {
-    "llama": replace(LLAMA, context=2048),
-    "mistral": LLAMA,
+    "llama": replace(
+        LLAMA,
+        context=2048,
+        defaults={
+            "vocab_size": 32000,
+            "hidden_size": 4096,
+            "intermediate_size": 11008,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+        },
+    ),
+    "mistral": replace(
+        LLAMA,
+        defaults={
+            "vocab_size": 32000,
+            "hidden_size": 4096,
+            "intermediate_size": 14336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+        },
+    ),
     "mixtral": LLAMA,
     "ministral": LLAMA,
     "ministral3": LLAMA,
@@ -109,9 +140,14 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe": GLM4,
     "glm": replace(GLM4, qkv_bias=True),
     "glm4": replace(GLM4, qkv_bias=True, norms=4),
+    "glm4v": replace(GLM4, qkv_bias=True, norms=4),
+    "glm4v_moe": replace(GLM4, qkv_bias=True),
     "chatglm": replace(LLAMA, output_bias=False),
     "granite": replace(LLAMA, context=2048),
+    "granite_swa": replace(LLAMA, sinks=True),
     "granitemoe": LLAMA,
+    "granitemoe_swa": replace(LLAMA, sinks=True),
+    "granitemoeshared": LLAMA,
     "granitemoehybrid": LLAMA,
     "bamba": LLAMA,
     "internlm": LLAMA,
@@ -123,6 +159,33 @@ FAMILIES: dict[str, Family] = {
     "hunyuan_v1_dense": replace(LLAMA, norm_style="head"),
     "hunyuan_v1_moe": replace(LLAMA, norm_style="head", context=2048),
     "dbrx": LLAMA,
+    "afmoe": replace(
+        LLAMA, norms=4, query_key_norm="head", linear_gate=True, router_bias=True, pattern=4, context=16384
+    ),
+    "apertus": replace(LLAMA, gated=False, query_key_norm="head", ffn_scalars=2, context=65536),
+    "arcee": replace(LLAMA, context=4096),
+    "aria_text": LLAMA,
+    "axk1": replace(LLAMA, expert_norms=1),
+    "bailing_moe": LLAMA,
+    "bailing_moe_v2": replace(LLAMA, norm_style="head"),
+    "bailing_hybrid": replace(LLAMA, head_gate=True),
+    "cwm": LLAMA,
+    "exaone": LLAMA,
+    "exaone_moe": replace(LLAMA, query_key_norm="head", mtp_dense=True),
+    "helium": replace(LLAMA, output_bias=False),
+    "hy_v3": replace(LLAMA, query_key_norm="head"),
+    "hyperclovax": LLAMA,
+    "iquestcoder": LLAMA,
+    "jais2": replace(LLAMA, norm_bias=True),
+    "flint": replace(LLAMA, query_key_norm="head", shared_gate=False, sinks=True),
+    "kolibri1": replace(LLAMA, norms=4, query_key_norm="head", shared_gate=False),
+    "lara_mini": replace(LLAMA, query_key_norm="head", shared_gate=False),
+    "laguna": replace(LLAMA, query_key_norm="head", head_gate=True, router_bias=True, shared_gate=False),
+    "mellum": replace(LLAMA, query_key_norm="head"),
+    "nanochat": replace(LLAMA, norm_weights=False, context=2048),
+    "sarvam_moe": replace(LLAMA, output_bias=False),
+    "solar_open": replace(LLAMA, output_bias=False),
+    "youtu": LLAMA,
     "grok-1": replace(LLAMA, tied=True, norms=4),
     "jamba": replace(LLAMA, context=262144),
     "dots1": replace(LLAMA, query_key_norm="head"),
@@ -135,22 +198,28 @@ FAMILIES: dict[str, Family] = {
     "exaone4": replace(LLAMA, query_key_norm="head"),
     "phi3": replace(LLAMA, context=4096),
     "phimoe": replace(LLAMA, norm_bias=True, context=4096),
+    "olmo": replace(LLAMA, norm_weights=False, context=2048),
+    "olmo_hybrid": replace(LLAMA, query_key_norm="layer"),
+    "flex_olmo": replace(LLAMA, query_key_norm="layer", context=4096),
     "olmo2": replace(LLAMA, query_key_norm="layer"),
     "olmo3": replace(LLAMA, query_key_norm="layer", pattern=4),
     "olmoe": replace(LLAMA, query_key_norm="layer", context=4096),
     "gpt_oss": replace(LLAMA, qkv_bias=True, ffn_bias=True, router_bias=True, sinks=True, pattern=2),
     "mimo": replace(QWEN2, context=32768),
     "mimo_v2_flash": replace(LLAMA, mtp=3, mtp_dense=True),
-    "step3p7": replace(LLAMA, query_key_norm="head", mtp_dense=True),
+    "step3p5": replace(LLAMA, query_key_norm="head", mtp_dense=True, head_gate=True),
+    "step3p7": replace(LLAMA, query_key_norm="head", mtp_dense=True, head_gate=True),
     "minimax_m1": replace(LLAMA, mtp_shipped=False),
     "minimax": replace(LLAMA, mtp_shipped=False),
     "minimax_m2": MINIMAX,
-    "minimax_m3": replace(MINIMAX, norm_style="head"),
+    "minimax_m3": MINIMAX_M3,
+    "minimax_m3_vl": MINIMAX_M3,
     "qwen": replace(QWEN2, window_needs_flag=False),
     "qwen2": QWEN2,
     "qwen2_moe": QWEN2,
     "qwen2_vl": QWEN2,
     "qwen2_5_vl": QWEN2,
+    "qwen2_5_omni": QWEN2,
     "qwen3": QWEN3,
     "qwen3_moe": QWEN3,
     "qwen3_vl": QWEN3,
@@ -165,10 +234,13 @@ FAMILIES: dict[str, Family] = {
     "gemma4": replace(GEMMA3, defaults={}),
     "cohere": COHERE,
     "cohere2": replace(COHERE, pattern=4),
+    "cohere2_moe": replace(COHERE, pattern=4),
     "nemotron": replace(CLASSIC, qkv_bias=False, ffn_bias=False, widening=None),
     "nemotron_h": replace(LLAMA, gated=False, norms=1),
     "gpt2": replace(CLASSIC, tied=True, positions=0, context=1024),
     "gpt_bigcode": replace(CLASSIC, tied=True, positions=0, context=1024),
+    "gpt_neo": replace(CLASSIC, tied=True, qkv_bias=False, output_bias=True, positions=0),
+    "codegen": replace(CLASSIC, norms=1, qkv_bias=False, head_bias=True),
     "gptj": replace(CLASSIC, norms=1, qkv_bias=False, head_bias=True),
     "gpt_neox": CLASSIC,
     "opt": replace(CLASSIC, tied=True, positions=2),
@@ -178,9 +250,13 @@ FAMILIES: dict[str, Family] = {
     "falcon": replace(CLASSIC, tied=True, qkv_bias=False, ffn_bias=False),
     "phi": replace(CLASSIC, norms=1, head_bias=True),
     "phi-msft": replace(CLASSIC, norms=1, head_bias=True),
+    "mamba": replace(LLAMA, tied=True, norms=1),
+    "mamba2": replace(LLAMA, norms=1),
+    "falcon_mamba": replace(LLAMA, tied=True, norms=1),
     "lfm2": replace(LLAMA, tied=True, query_key_norm="head", context=128000),
+    "lfm3": replace(LLAMA, tied=True, norms=4, query_key_norm="head", head_gate=True, context=128000),
     "lfm2_moe": replace(LLAMA, tied=True, query_key_norm="head", context=128000),
-    "stablelm": replace(LLAMA, norm_bias=True, output_bias=False, context=4096),
+    "stablelm": replace(LLAMA, norm_bias=True, norm_style="layer", output_bias=False, context=4096),
 }
 
 

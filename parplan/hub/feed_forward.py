@@ -22,9 +22,13 @@ def dense(fields: Fields, family: Family, *, layer: int) -> Dense:
     """The feed-forward part every token goes through."""
     hidden, width = hidden_size(fields), dense_width(fields, family, layer=layer)
     gated = is_gated(fields, family)
-    bias = fields.flag(*BIAS, default=family.ffn_bias)
+    falcon = ("bias",) if fields.text("model_type") == "falcon" else ()  # elsewhere it is attention's alone
+    bias = fields.flag(*BIAS, *falcon, default=family.ffn_bias)
     return Dense(
-        inputs=hidden, width=width, gated=gated, biases=bias * (width * (2 if gated else 1) + hidden)
+        inputs=hidden,
+        width=width,
+        gated=gated,
+        biases=bias * (width * (2 if gated else 1) + hidden) + family.ffn_scalars,
     )
 
 
@@ -87,7 +91,7 @@ def experts(fields: Fields, family: Family, *, layer: int) -> Experts:
     inputs = fields.number("moe_latent_size", "routed_expert_hidden_size") or hidden
     matrices = 3 if gated else 2
     shared_width = _shared_width(fields, width=width, layer=layer)
-    gate = hidden if fields.has("shared_expert_intermediate_size") and shared_width else 0
+    gated_shared = family.shared_gate and shared_width and fields.has("shared_expert_intermediate_size")
     idle = fields.number("zero_expert_num", least=0) or 0
     if idle:
         fields.assume(f"{chosen} of {count + idle} slots per token, {idle} of them without weights: taken as "
@@ -102,7 +106,7 @@ def experts(fields: Fields, family: Family, *, layer: int) -> Experts:
         biases=family.ffn_bias * (width * (matrices - 1) + inputs),
         shared=_shared_count(fields, layer=layer) or (1 if shared_width else 0),
         shared_parameters=matrices * hidden * shared_width
-        + gate
+        + (hidden if gated_shared else 0)
         + _latent(fields, hidden=hidden, inputs=inputs),
         shared_width=shared_width,
         router=hidden * (count + idle) + count * family.router_bias + _router_scales(fields, hidden, count),

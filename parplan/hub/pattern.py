@@ -17,18 +17,22 @@ Kinds: TypeAlias = tuple[str, ...]
 MOST_LAYERS = 2048
 ONE_PART: dict[str, tuple[str, str]] = {
     "M": ("recurrent", "none"), "mamba": ("recurrent", "none"), "mamba2": ("recurrent", "none"),
-    "*": ("full", "none"), "attention": ("full", "none"),
+    "linear_attention": ("recurrent", "none"),
+    "*": ("full", "none"), "attention": ("full", "none"), "full_attention": ("full", "none"),
     "-": ("none", "dense"), "mlp": ("none", "dense"),
     "E": ("none", "experts"), "moe": ("none", "experts"),
 }  # fmt: skip
 """Nemotron-H: a layer is a mixer or a feed-forward part, not both."""
 MIXERS: dict[str, str] = {
     "full_attention": "full", "attention": "full", "global_attention": "full", "deepseek_sparse_attention": "full",
-    "minimax_m3_sparse": "full", "sliding_attention": "sliding", "local_attention": "sliding",
-    "chunked_attention": "chunked", "linear_attention": "recurrent", "mamba": "recurrent", "mamba2": "recurrent",
-    "conv": "recurrent", "compressed_sparse_attention": "ratio-4", "heavily_compressed_attention": "ratio-128",
+    "indexed_attention": "full", "minimax_m3_sparse": "full", "sliding_attention": "sliding",
+    "local_attention": "sliding", "chunked_attention": "chunked", "linear_attention": "recurrent",
+    "mamba": "recurrent", "mamba2": "recurrent", "conv": "recurrent", "compressed_sparse_attention": "ratio-4",
+    "heavily_compressed_attention": "ratio-128",
 }  # fmt: skip
 """Words of `layer_types`."""
+ONLY_MAMBA = ("mamba", "mamba2", "falcon_mamba")
+"""Model types whose layers are a Mamba mixer and nothing else."""
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 
 
@@ -74,6 +78,8 @@ def layer_kinds(fields: Fields, family: Family, *, layers: int) -> tuple[Kinds, 
         return _long_enough(tuple(ONE_PART[word][0] for word in words), layers), tuple(
             ONE_PART[word][1] for word in words
         )
+    if fields.text("model_type") in ONLY_MAMBA:
+        return ("recurrent",) * layers, ("none",) * layers
     return mixer_kinds(fields, family, layers=layers), feed_forward_kinds(fields, layers=layers)
 
 
@@ -149,6 +155,8 @@ def _flags(fields: Fields, layers: int) -> Kinds | None:
     if sliding is not None:
         return tuple("sliding" if kind else "full" for kind in sliding)
     attention = fields.numbers("attn_layer_indices", "full_attn_idxs")  # Bamba, LFM2
+    if attention is None and fields.text("model_type") == "bamba":
+        attention = ()
     if attention is not None:
         return tuple("full" if layer in set(attention) else "recurrent" for layer in range(layers))
     return None
@@ -184,7 +192,10 @@ def _windows(fields: Fields, family: Family, layers: int) -> Kinds:
         if not letters or set(letters) - {"L", "G"}:
             raise ConfigError(f"sliding_window_pattern is {shown(hit[1])}: looked for letters L and G")
         return tuple("sliding" if letters[layer % len(letters)] == "L" else "full" for layer in range(layers))
-    period = fields.number("sliding_window_pattern", "_sliding_window_pattern") or family.pattern
+    period = (
+        fields.number("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+        or family.pattern
+    )
     if period is not None:
         return _every(period, offset=period - 1, layers=layers, chosen="full", other="sliding")
     first = fields.number("max_window_layers", least=0) if family.window_needs_flag else None
@@ -237,6 +248,10 @@ def _routed_listed(fields: Fields, layers: int) -> Callable[[int], bool] | None:
         if len(flags) < layers:
             raise ConfigError(f"moe_layer_freq names {len(flags)} layers, the config {layers}")
         return lambda layer: bool(flags[min(layer, len(flags) - 1)])
+    chosen_layers = fields.items("is_moe_layer")  # EXAONE
+    if chosen_layers is not None:
+        _long_enough(tuple(map(str, chosen_layers)), layers)
+        return lambda layer: chosen_layers[min(layer, len(chosen_layers) - 1)] is True
     hit = fields.found("moe_layers_enum")  # Step
     if hit is not None and isinstance(hit[1], str):
         chosen = {word.strip() for word in fields.text("moe_layers_enum").split(",")}

@@ -180,7 +180,11 @@ def native_formats(
     quantization = _quantization(config, text, separate)
     if not quantization.raw:
         return {}, None
-    formats = _mixed(quantization, text, layers) or _uniform(quantization, text, layers)
+    formats = (
+        _mixed(quantization, text, layers)
+        or _by_group(quantization, text, layers)
+        or _uniform(quantization, text, layers)
+    )
     _set_expert_formats(formats, config, text, quantization, layers=layers)
     return formats, _kv_format(quantization)
 
@@ -292,6 +296,40 @@ def _mixed(quantization: Fields, text: Fields, layers: Layers) -> dict[Component
     return formats
 
 
+def _by_group(quantization: Fields, text: Fields, layers: Layers) -> dict[Component, str] | None:
+    """compressed-tensors with a format per group of layers. None where one format covers everything.
+
+    A group names its layers, or says "Linear" for all that no other names.
+    """
+    groups = _groups(quantization)
+    found = [
+        (_weights_format(group.part("weights"), quantization), group.words("targets") or ())
+        for group in groups
+    ]
+    if len({stored for stored, _ in found}) < 2:
+        return None
+    alone = Names.of(_left_alone(quantization), layers=layers.count, fields=quantization)
+    formats: dict[Component, str] = {}
+    for stored, targets in sorted(found, key=lambda group: "Linear" not in group[1]):  # what is named wins
+        names = Names.of((t for t in targets if t != "Linear"), layers=layers.count, fields=quantization)
+        for component in LINEAR:
+            holding = layers.holding[component]
+            named = holding if "Linear" in targets else _named_layers(names, component, text, holding)
+            left = _named_layers(alone, component, text, holding)
+            if stored and 2 * len(named - left) > len(holding):
+                formats[component] = stored
+    return formats
+
+
+def _groups(quantization: Fields) -> list[Fields]:
+    listed = quantization.part("config_groups").raw
+    if len(listed) > MOST_MODULES:
+        raise ConfigError(f"config_groups has more than {MOST_MODULES} entries")
+    return [
+        Fields.of(group, notes=quantization.notes, where="config_groups entry") for group in listed.values()
+    ]
+
+
 def _format(quantization: Fields) -> str | None:
     """Name of the format the method stores weights in; None, and said, where it is not known."""
     method = quantization.text("quant_method").lower()
@@ -303,7 +341,10 @@ def _format(quantization: Fields) -> str | None:
         return ALGORITHMS[algorithm]
     if method == "bitsandbytes":
         return "int8" if quantization.flag("load_in_8bit", default=False) else "bnb-nf4"
-    stored = _grouped(quantization) if quantization.has("config_groups") else _integers(quantization)
+    if method == "quark":
+        stored = _quark(quantization)
+    else:
+        stored = _grouped(quantization) if quantization.has("config_groups") else _integers(quantization)
     if stored is None:
         name = method or algorithm
         quantization.assume(f"quantisation {name!r} is not known: weights taken as bf16")
@@ -331,9 +372,12 @@ def _integer_format(bits: int, group: int | None, quantization: Fields) -> str |
 
 def _grouped(quantization: Fields) -> str | None:
     """compressed-tensors: what the first group says of weights."""
-    groups = quantization.part("config_groups")
-    first = groups.part(next((str(name) for name in groups.raw), ""))
-    weights = first.part("weights")
+    groups = _groups(quantization)
+    return _weights_format(groups[0].part("weights"), quantization) if groups else None
+
+
+def _weights_format(weights: Fields, quantization: Fields) -> str | None:
+    """compressed-tensors' description of stored weights."""
     bits, kind = weights.number("num_bits"), weights.text("type")
     group = weights.number("group_size", least=-1)
     if kind == "float" and bits == 4:
@@ -341,6 +385,23 @@ def _grouped(quantization: Fields) -> str | None:
     if kind == "float" and bits == 8:
         return "fp8-block" if weights.has("block_structure") or weights.text("strategy") == "block" else "fp8"
     return None if bits is None else _integer_format(bits, group, quantization)
+
+
+QUARK = {"fp8_e4m3": "fp8", "fp4": "mxfp4", "int8": "int8"}
+
+
+def _quark(quantization: Fields) -> str | None:
+    """Quark: the data type of the weights, one for all layers."""
+    weight = quantization.part("global_quant_config").raw.get("weight")
+    if isinstance(weight, list | tuple):  # two steps of scaling: the first is the stored one
+        weight = weight[0] if weight else None
+    if not isinstance(weight, Mapping):
+        return None
+    fields = Fields(weight, quantization.notes)
+    kind = fields.text("dtype")
+    if kind in ("int4", "uint4"):
+        return _integer_format(4, fields.number("group_size", least=-1), quantization)
+    return QUARK.get(kind)
 
 
 def _set_expert_formats(

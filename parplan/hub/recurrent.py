@@ -15,14 +15,16 @@ WIDTHS = {"float32": 4.0, "torch.float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 def recurrent(fields: Fields, *, layer: int) -> Recurrent:
     """The recurrent mixer whose fields the config has."""
-    if fields.has("linear_attn_config"):
+    if fields.has("linear_attn_config", "linear_num_heads"):
         return kimi_delta_attention(fields)
     if fields.has("linear_num_value_heads"):
         return gated_delta_net(fields)
     if fields.has("mamba_num_heads", "mamba_n_heads"):
         return mamba2(fields)
-    if fields.has("mamba_d_state"):
+    if fields.has("mamba_d_state") or fields.text("model_type") in ("mamba", "falcon_mamba"):
         return mamba1(fields)
+    if fields.text("model_type") == "mamba2":
+        return mamba2(fields)
     if fields.has("conv_L_cache"):
         return short_convolution(fields)
     return lightning(fields, layer=layer)
@@ -59,22 +61,25 @@ def gated_delta_net(fields: Fields) -> Recurrent:
 def kimi_delta_attention(fields: Fields) -> Recurrent:
     """Kimi delta attention: a gated delta net whose decay and output gate have low rank (or full, Kimi-K3)."""
     hidden = hidden_size(fields)
-    linear = fields.part("linear_attn_config")
-    heads, width = linear.count("num_heads", most=4096), linear.count("head_dim", most=65536)
-    kernel = linear.count("short_conv_kernel_size", most=4096)
+    nested = fields.part("linear_attn_config")
+    linear = nested if nested.raw else fields
+    heads = linear.count("num_heads" if nested.raw else "linear_num_heads", most=4096)
+    width = linear.count("head_dim" if nested.raw else "linear_head_dim", most=65536)
+    kernel = linear.count("short_conv_kernel_size", "linear_conv_kernel_dim", most=4096)
     inner = heads * width
-    full_rank = linear.flag("use_full_rank_gate", default=False)
-    output_gate = hidden * inner if full_rank else width * inner
+    full_decay = fields.text("model_type") == "bailing_hybrid"
+    full_gate = linear.flag("use_full_rank_gate", default=full_decay)
+    low_ranks = (not full_decay) + (not full_gate)
     return Recurrent(
         variant="kda",
         hidden=hidden,
         heads=heads,
         tensor_parameters=4 * hidden * inner  # queries, keys, values, output
         + 3 * inner * kernel
-        + width * inner + inner + heads  # decay: second factor, bias, rate per head
+        + (hidden if full_decay else width) * inner + inner + heads  # decay: its last factor, bias, rate per head
         + hidden * heads
-        + output_gate,
-        replicated_parameters=hidden * width * (1 if full_rank else 2) + width,
+        + (hidden if full_gate else width) * inner,
+        replicated_parameters=hidden * width * low_ranks + width,
         state_elements=heads * width * width,
         convolution_elements=3 * inner * kernel,
         state_bytes=state_bytes(fields),
@@ -84,12 +89,12 @@ def kimi_delta_attention(fields: Fields) -> Recurrent:
 def mamba2(fields: Fields) -> Recurrent:
     """Mamba 2 (Nemotron-H, Granite-4-H, Bamba): a state per head, inputs and outputs shared by groups."""
     hidden = hidden_size(fields)
-    heads = fields.count("mamba_num_heads", "mamba_n_heads", most=65536)
-    width = fields.number("mamba_head_dim", "mamba_d_head", most=65536)
+    heads = fields.count("mamba_num_heads", "mamba_n_heads", "num_heads", most=65536)
+    width = fields.number("mamba_head_dim", "mamba_d_head", "head_dim", most=65536)
     if width is None:  # "auto" in some Bamba files is a word, and refused above
         width = fields.count("mamba_expand", "expand", default=2) * hidden // heads
     groups = fields.count("n_groups", "mamba_n_groups", most=4096)
-    state = fields.count("ssm_state_size", "mamba_d_state", most=65536)
+    state = fields.count("ssm_state_size", "mamba_d_state", "state_size", most=65536)
     kernel = fields.count("conv_kernel", "mamba_d_conv", most=4096)
     inner, convolved = heads * width, heads * width + 2 * groups * state
     convolution_bias = convolved * fields.flag("use_conv_bias", "mamba_conv_bias", default=True)
@@ -111,24 +116,26 @@ def mamba2(fields: Fields) -> Recurrent:
 
 
 def mamba1(fields: Fields) -> Recurrent:
-    """Mamba 1 (Jamba): a state per channel."""
+    """Mamba 1: a state per channel. Jamba norms step, input and output; others have no weights there."""
     hidden = hidden_size(fields)
-    inner = fields.count("mamba_expand", default=2, most=4096) * hidden
-    state, kernel = fields.count("mamba_d_state", most=65536), fields.count("mamba_d_conv", most=4096)
-    rank = fields.count("mamba_dt_rank", default=math.ceil(hidden / 16))
-    bias = fields.flag("mamba_proj_bias", default=False)
+    inner = fields.count("mamba_expand", "expand", default=2, most=4096) * hidden
+    state = fields.count("mamba_d_state", "state_size", most=65536)
+    kernel = fields.count("mamba_d_conv", "conv_kernel", most=4096)
+    rank = fields.count("mamba_dt_rank", "time_step_rank", default=math.ceil(hidden / 16))
+    bias = fields.flag("mamba_proj_bias", "use_bias", default=False)
+    normed = fields.has("mamba_d_state")
     return Recurrent(
         variant="mamba1",
         hidden=hidden,
         heads=inner,
         tensor_parameters=2 * hidden * inner
-        + kernel * inner + inner * fields.flag("mamba_conv_bias", default=True)
+        + kernel * inner + inner * fields.flag("mamba_conv_bias", "use_conv_bias", default=True)
         + inner * (rank + 2 * state)
         + rank * inner + inner  # step projection with bias
         + inner * state + inner  # decay, skip
         + inner * hidden
         + bias * 2 * inner,
-        replicated_parameters=rank + 2 * state + bias * hidden,
+        replicated_parameters=normed * (rank + 2 * state) + bias * hidden,
         state_elements=inner * state,
         convolution_elements=inner * kernel,
         state_bytes=state_bytes(fields),

@@ -34,6 +34,9 @@ def tower_parameters(config: Fields, *, text_hidden: int) -> int:
 
 def _vision(config: Fields, tower: Fields, *, text_hidden: int) -> int:
     counts: dict[str, Callable[[Fields, Fields, int], int]] = {
+        "llava": llava, "llava_next": llava, "internvl": internvl, "internvl_chat": internvl,
+        "idefics3": idefics3, "smolvlm": idefics3, "paligemma": paligemma, "cohere2_vision": cohere2_vision,
+        "glm4v": glm4v, "glm4v_moe": glm4v, "glm46v": glm4v,
         "gemma3": siglip_gemma3, "gemma4": gemma4, "mistral3": pixtral, "llama4": llama4, "step3p7": step,
         "kimi_vl": moonvit, "kimi_k25": moonvit, "kimi_k3": moonvit3,
         "minimax_m3": minimax_m3, "minimax_m3_vl": minimax_m3,
@@ -67,14 +70,95 @@ def plain(config: Fields, tower: Fields, text_hidden: int) -> int:
     return total
 
 
-def siglip_gemma3(config: Fields, tower: Fields, text_hidden: int) -> int:
-    """SigLIP tower of Gemma-3 with its one-matrix projector."""
-    del config
-    hidden, patch = _size(tower, "hidden_size"), _size(tower, "patch_size")
+def siglip(tower: Fields, *, head: bool) -> int:
+    """SigLIP: patches and positions with biases, a plain body, a last norm, maybe a pooling head.
+
+    Args:
+        tower: its config.
+        head: what the class does where the config does not say `vision_use_head`.
+    """
+    hidden, patch, width = (
+        _size(tower, "hidden_size"),
+        _size(tower, "patch_size"),
+        _size(tower, "intermediate_size"),
+    )
     positions = (_size(tower, "image_size") // patch) ** 2
     patches = 3 * patch * patch * hidden + hidden + positions * hidden
-    body = _layers(tower) * _vit_layer(hidden, _size(tower, "intermediate_size")) + 2 * hidden
-    return patches + body + hidden * text_hidden + hidden
+    pooling = _vit_layer(hidden, width) - 2 * hidden + hidden  # one norm less, a learned query more
+    pooled = tower.flag("vision_use_head", default=head)
+    return patches + _layers(tower) * _vit_layer(hidden, width) + 2 * hidden + pooled * pooling
+
+
+def siglip_gemma3(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """Gemma-3: SigLIP with a one-matrix projector and its norm."""
+    del config
+    hidden = _size(tower, "hidden_size")
+    return siglip(tower, head=True) + hidden * text_hidden + hidden
+
+
+def paligemma(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """PaliGemma: SigLIP with one matrix and its bias."""
+    del config
+    out = _size(tower, "projection_dim", default=text_hidden)
+    return siglip(tower, head=True) + _size(tower, "hidden_size") * out + out
+
+
+def idefics3(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """Idefics3 and SmolVLM: SigLIP without a head, and one matrix over merged patches."""
+    merge = config.count("scale_factor", default=2, most=64)
+    return siglip(tower, head=False) + _size(tower, "hidden_size") * merge * merge * text_hidden
+
+
+def cohere2_vision(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """Command-A Vision: SigLIP and a gated projector over merged patches."""
+    inner = config.count("alignment_intermediate_size", default=36864)
+    merged = _size(tower, "hidden_size") * config.count("downsample_factor", default=2, most=64) ** 2
+    return siglip(tower, head=True) + merged * inner + inner + inner // 2 * text_hidden + text_hidden
+
+
+def llava(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """LLaVA: CLIP with a class token and norms before and after, a projector of two matrices."""
+    hidden, patch = _size(tower, "hidden_size"), _size(tower, "patch_size")
+    positions = (_size(tower, "image_size") // patch) ** 2 + 1
+    patches = hidden + 3 * patch * patch * hidden + positions * hidden + 4 * hidden
+    bias = config.flag("multimodal_projector_bias", default=True)
+    projector = hidden * text_hidden + text_hidden * text_hidden + bias * 2 * text_hidden
+    row = text_hidden * (config.text("model_type") == "llava_next")  # learned end of an image's row
+    return patches + _layers(tower) * _vit_layer(hidden, _size(tower, "intermediate_size")) + projector + row
+
+
+def internvl(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """InternVL: layer scales, a class token, learned positions, a normed projector over merged patches."""
+    hidden = _size(tower, "hidden_size")
+    image, patch = _side(tower, "image_size", default=448), _side(tower, "patch_size", default=14)
+    patches = 3 * patch * patch * hidden + 2 * hidden + ((image // patch) ** 2 + 1) * hidden
+    unbiased = 3 * hidden * (not tower.flag("attention_bias", "qkv_bias", default=False))
+    layer = _vit_layer(hidden, _size(tower, "intermediate_size")) - unbiased + 2 * hidden
+    ratio = config.real("downsample_ratio") or 0.5
+    merged = int(hidden / ratio**2)
+    projector = 2 * merged + merged * text_hidden + text_hidden + text_hidden * text_hidden + text_hidden
+    return patches + _layers(tower) * layer + projector
+
+
+def _side(tower: Fields, name: str, *, default: int) -> int:
+    """A side that may be written as height and width."""
+    hit = tower.found(name)
+    if hit is not None and isinstance(hit[1], list | tuple):
+        return (tower.numbers(name, least=1) or (default,))[0]
+    return _size(tower, name, default=default)
+
+
+def glm4v(config: Fields, tower: Fields, text_hidden: int) -> int:
+    """GLM-4.1V and GLM-4.5V: gated feed-forward, RMS norms, a convolution that merges, a gated merger."""
+    del config
+    hidden, patch = _size(tower, "hidden_size"), _size(tower, "patch_size")
+    out, width = _size(tower, "out_hidden_size", default=text_hidden), _size(tower, "intermediate_size")
+    positions = (_size(tower, "image_size") // patch) ** 2
+    layer = 4 * hidden * hidden + 3 * hidden * out + 2 * hidden
+    merging = hidden * out * _size(tower, "spatial_merge_size", default=2) ** 2 + out
+    merger = out * out + 2 * out + 3 * out * width
+    patches = _frame_patches(tower, hidden) + hidden + positions * hidden + 2 * hidden
+    return patches + _layers(tower) * layer + merging + merger
 
 
 def gemma4(config: Fields, tower: Fields, text_hidden: int) -> int:
@@ -215,7 +299,8 @@ def qwen2_vl(config: Fields, tower: Fields, text_hidden: int) -> int:
     hidden = _size(tower, "embed_dim")
     width = int(hidden * (tower.real("mlp_ratio") or 4))
     merged = hidden * _size(tower, "spatial_merge_size", default=2) ** 2
-    merger = 2 * hidden + merged * merged + merged + merged * text_hidden + text_hidden
+    out = _size(tower, "hidden_size", default=text_hidden)
+    merger = 2 * hidden + merged * merged + merged + merged * out + out
     return _frame_patches(tower, hidden) + _layers(tower) * _vit_layer(hidden, width) + merger
 
 
