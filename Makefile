@@ -10,7 +10,7 @@ RUN  := $(BIN)/python -m
 PIP  := $(RUN) pip install --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types chromium clean
+.PHONY: help run test lint format types calibrate chromium clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ format: $(VENV)/.dev ## Reformat, and fix what can be fixed
 
 types: $(VENV)/.dev ## Check types
 	@$(RUN) mypy
+
+calibrate: $(VENV)/.dev ## Fit the speed constants to catalogs/measurements again (two minutes)
+	@$(RUN) scripts.calibrate
 
 clean: ## Remove the environment, caches and what the tests left
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis test-artifacts

@@ -179,7 +179,9 @@ class SpeedProfile(Value):
     hops: float = Field(ge=0)
     """Start of a one-shot all-reduce, in hops."""
     link: float = Field(gt=0, le=1)
-    """Share of the link bandwidth a collective reaches."""
+    """Share of the link bandwidth a collective reaches inside a domain."""
+    network: float = Field(gt=0, le=1)
+    """Share of its network adapter's bandwidth a GPU reaches."""
     all_to_all: float = Field(ge=0)
     """Seconds one expert dispatch or combine takes before any byte moves."""
     step: float = Field(ge=0)

@@ -54,7 +54,7 @@ def near_bandwidth(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSe
 
 def network_bandwidth(*, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
     """One-way bytes/s of a GPU's own network adapter; one that is not sold with any has next to none."""
-    return speed.link * (gpu.network or NO_NETWORK)
+    return speed.network * (gpu.network or NO_NETWORK)
 
 
 def hop_time(*, gpu: Gpu, speed: SpeedProfile) -> Seconds:
@@ -65,7 +65,7 @@ def hop_time(*, gpu: Gpu, speed: SpeedProfile) -> Seconds:
 def network_start(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
     """Latency the network adds: a tree over the nodes.
 
-        ceil(log2(nodes)) network hops
+    ceil(log2(nodes)) network hops
     """
     return np.ceil(np.log2(nodes_spanned(ranks, gpu=gpu))) * NETWORK_HOP * speed.latency
 
@@ -114,7 +114,9 @@ def all_gather_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
     """
     near, nodes = fast_ranks(ranks, gpu=gpu), nodes_spanned(ranks, gpu=gpu)
     busy = np.where(np.asarray(ranks) > 1, 1.0, 0.0)
-    start = busy * (near / 2 + 2) * hop_time(gpu=gpu, speed=speed) + network_start(ranks, gpu=gpu, speed=speed)
+    start = busy * (near / 2 + 2) * hop_time(gpu=gpu, speed=speed) + network_start(
+        ranks, gpu=gpu, speed=speed
+    )
     per_byte = np.maximum(
         (near - 1) / near / near_bandwidth(ranks, gpu=gpu, speed=speed),
         (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed),

@@ -1,4 +1,4 @@
-"""Serving at fixed concurrency: what users feel and what the replica delivers when decode and prefill share the GPUs."""
+"""Serving at fixed concurrency: what users feel and what a replica delivers when prompts and decoding share it."""
 
 from dataclasses import dataclass
 
@@ -17,38 +17,46 @@ from parplan.workload import Workload
 
 @dataclass(frozen=True)
 class Prefill:
-    """One prompt's way through prefill."""
+    """One prompt's way through prefill, on one attention replica, and what company costs it."""
 
-    latency: Seconds
-    """Alone on an idle replica."""
-    share: Seconds
-    """What it adds to the decode steps it rides on."""
     chunks: Count
     """Steps it takes."""
-    packed: Seconds
-    """Its part of a step filled with as many such prompts as the engine's step size takes ..."""
-    prompts: Count
+    latency: Seconds
+    """All of them on an idle replica."""
+    one: Seconds
+    """How long a step with one chunk holds up others."""
+    full: Seconds
+    """How long a step with as many chunks as the engine's step size holds does ..."""
+    most: Count
     """... which is this many."""
+    shared: Seconds
+    """What a chunk has in common with the decode step it rides on, and is spent once."""
+
+    def time(self, chunks: Count) -> Seconds:
+        """How long any number of chunks hold up others: packed into steps, between one and full in proportion."""
+        packed = np.clip(chunks, 1.0, self.most)
+        each = (self.full - self.one) / np.maximum(self.most - 1.0, 1.0)
+        return (self.one + (packed - 1.0) * each) * (chunks / packed)
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A replica with `concurrency` requests always in hand. Per-token times are means; [layouts, batches]."""
+    """A replica with a fixed number of requests always in hand. Times are means; [layouts, batches]."""
 
     running: Count
-    """Requests decoding at once."""
+    """Requests being answered at once."""
     waiting: Count
     """Requests waiting for room in the cache or for a free slot."""
     ttft: Seconds
-    """Time to first token."""
-    burst: Seconds
-    """What the mean request waits longer when all clients send their first prompt at the same moment."""
+    """Time to first token, waiting included."""
     tpot: Seconds
     """Time per output token after the first."""
     decode: Step
     """The decode step; its total and `prefill` sum to `tpot`."""
     prefill: Seconds
-    """What the prefill of other requests adds to every output token."""
+    """What other requests' prompts add to every output token."""
+    burst: Seconds
+    """How much longer the mean request waits when all clients send their first prompt at the same moment."""
     requests_per_s: Number
     tokens_per_s: TokensPerSecond
     """Output tokens of the whole replica."""
@@ -67,34 +75,44 @@ def prefill(
     workload: Workload,
     decode: Step,
 ) -> Prefill:
-    """One prompt's prefill in chunks of the engine's step size; what the prefix cache holds is skipped.
+    """One prompt's prefill, in chunks of the engine's step size; what the prefix cache holds is skipped.
 
-    Chunks of one prompt follow each other through the pipeline. Where the engine mixes prompt tokens into decode
-    steps, the weights are read and the kernels launched once for both.
+    A pipeline works on several chunks at once, so that a chunk holds up others for its time in one stage. Where the
+    engine mixes prompts into decode steps, kernels are launched once for both and in time, and arithmetic that waits
+    for weights in decode works on the prompt meanwhile.
 
-        latency  chunk time (1 + (chunks - 1) / stages)
-        share    chunks (chunk time / stages - mixed x what the decode step has paid for)
+        latency  step with one chunk x (1 + (chunks - 1) / stages)
+        one      step with one chunk - mixed x what launching one by one adds
+        shared   mixed x (launches + arithmetic idle in decode)
     """
-    speed, stages = engine.speed, np.asarray(layout.pipeline)
+    stages = np.asarray(layout.pipeline)
     new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
-    most = tier_value(engine.memory.batched_tokens, gpu=gpu)
-    chunks, prompts = np.ceil(new / most), np.maximum(np.floor(most / new), 1.0)
+    size = tier_value(engine.memory.batched_tokens, gpu=gpu)
+    chunks, most = np.ceil(new / size), np.maximum(1.0, np.floor(size / new))
     tokens = new / chunks
-    one = prefill_step(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine,
-        tokens=tokens, prior=workload.prompt - new + (new - tokens) / 2,
-    )  # fmt: skip
-    full = prefill_step(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine,
-        tokens=tokens, prior=workload.prompt - new + (new - tokens) / 2, prompts=prompts,
-    )  # fmt: skip
-    paid = one.launch + speed.step + np.minimum(decode.linear, one.linear) + np.minimum(decode.experts, one.experts)
+    one, full = (
+        prefill_step(
+            transformer,
+            precision,
+            layout=layout,
+            gpu=gpu,
+            engine=engine,
+            tokens=tokens,
+            prior=workload.prompt - new + (new - tokens) / 2,
+            prompts=together,
+        )
+        for together in (1, most)
+    )
+    mixed = engine.speed.mixed
+    eager = mixed * (one.launch - decode.launch)
+    hidden = np.minimum(decode.idle, one.linear + one.experts)
     return Prefill(
-        latency=one.total * (1 + (chunks - 1) / stages),
-        share=chunks * np.maximum(one.total - speed.mixed * paid, 0.0) / stages,
         chunks=chunks,
-        packed=full.total * chunks / prompts / stages,
-        prompts=prompts,
+        latency=one.total * (1 + (chunks - 1) / stages),
+        one=(one.total - eager) / stages,
+        full=(full.total - eager) / stages,
+        most=most,
+        shared=mixed * (hidden + decode.launch + one.engine) / stages,
     )
 
 
@@ -112,10 +130,11 @@ def serve(
     """A closed loop: `concurrency` clients that each send the next request when the last one is answered.
 
     Of these, as many run as the KV pool and the engine's slots hold; the rest waits. While a request decodes, the
-    prompts of the others pass through:
+    prompts of the others on its attention replica pass through:
 
-        tpot  decode step + (running / data - 1) x prefill share / output
-        ttft  waiting + half a step + prefill + one decode step per chunk
+        r     (running / data - 1) chunks / output, chunks per decode step
+        tpot  decode + time of r chunks - min(r, 1) (1 - 1 / output) shared
+        ttft  waiting + prefill + half a decode step and one per chunk, as far as others decode + their prompts
 
     Args:
         concurrency: [batches].
@@ -124,28 +143,38 @@ def serve(
     slots = tier_value(engine.memory.sequences, gpu=gpu) * np.asarray(layout.data)
     running = np.maximum(1.0, np.minimum(concurrency, np.minimum(capacity, slots)))
     decode = decode_step(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine, batch=running, length=workload.mean_length
+        transformer,
+        precision,
+        layout=layout,
+        gpu=gpu,
+        engine=engine,
+        batch=running,
+        length=workload.mean_length,
     )
     prompt = prefill(
         transformer, precision, layout=layout, gpu=gpu, engine=engine, workload=workload, decode=decode
     )
-    others = np.maximum(np.ceil(running / np.asarray(layout.data)) - 1, 0.0)
-    shared = others * prompt.share / workload.output
+    others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
+    rate = others * (prompt.chunks / workload.output)
+    after_first = (workload.output - 1) * decode.total
+    steps = 1 - 1 / workload.output
+    shared = prompt.time(rate) - np.minimum(rate, 1.0) * steps * prompt.shared
     tpot = decode.total + shared
-    busy = np.minimum(1.0, others)
-    first = prompt.latency + busy * (0.5 + prompt.chunks) * tpot
-    cycle = first + (workload.output - 1) * tpot
-    requests_per_s = running / cycle
+    decoding = others / (others + 1) * after_first / (prompt.latency + after_first)
+    first = prompt.latency + decoding * (0.5 + prompt.chunks) * decode.total + shared
+    requests_per_s = running / (first + (workload.output - 1) * tpot)
     waiting = np.maximum(concurrency - running, 0.0)
+    together = np.minimum(prompt.most, others + 1)
+    each = prompt.chunks * prompt.time(together) / together
     tokens_per_s = requests_per_s * workload.output
     return Serving(
         running=running,
         waiting=waiting,
         ttft=first + waiting / requests_per_s,
-        burst=np.maximum((others + 1 + np.minimum(prompt.prompts, others + 1)) / 2 - 1, 0) * prompt.packed,
         tpot=tpot,
         decode=decode,
         prefill=shared,
+        burst=((others + 1 + together) / 2 - 1) * each,
         requests_per_s=requests_per_s,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_user=1 / tpot,
@@ -153,9 +182,12 @@ def serve(
     )
 
 
-def ttft_with_burst(serving: Serving, *, waves: float) -> Seconds:
-    """Mean time to first token of a benchmark that starts all clients at once and sends `waves` requests through each.
+def ttft_of_benchmark(serving: Serving, *, waves: float) -> Seconds:
+    """Mean time to first token when a benchmark starts all its clients at once and sends `waves` requests through each.
 
-    The first wave's prompts queue behind each other, (running - 1) / 2 of them on average; later waves are spread out.
+        ttft + burst / waves
+
+    Prompts of the first wave queue behind each other; later ones are spread out. InferenceX and vLLM's benchmark
+    script work like this (ten waves in InferenceX).
     """
     return serving.ttft + serving.burst / waves

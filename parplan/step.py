@@ -1,39 +1,123 @@
 """Time of one step of an engine: a decode step or a chunk of prefill, by what it is spent on.
 
 Per operation a roofline: the longer of arithmetic and memory traffic, at the shares a calibrated engine reaches.
-Around it what does not overlap: launch and ramp of every kernel, messages between GPUs, and the engine itself.
+Around it what does not overlap: launch and ramp of kernels, messages between GPUs, and the engine itself.
 Shapes: layouts come as [layouts, 1], batches as [batches]; results broadcast to [layouts, batches].
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from parplan.calibration import Engine, SpeedProfile
-from parplan.collectives import all_gather_time, all_reduce_time, all_to_all_time, reduce_scatter_time, send_time
+from parplan.collectives import (
+    all_gather_time,
+    all_reduce_time,
+    all_to_all_time,
+    reduce_scatter_time,
+    send_time,
+)
 from parplan.formats import Arithmetic, Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Mixer, Recurrent, Transformer
-from parplan.units import Bytes, BytesPerSecond, Count, Flop, FlopPerSecond, Number, Seconds, Tokens
+from parplan.transformer import (
+    Block,
+    Compressed,
+    Experts,
+    GroupedQuery,
+    Latent,
+    Mixer,
+    Recurrent,
+    Transformer,
+)
+from parplan.units import Array, Bytes, BytesPerSecond, Count, FlopPerSecond, Number, Seconds, Tokens
 from parplan.work import INDEX_BYTES, block_share, cache_bytes, cache_share, layers_per_stage
 
 ACTIVATION_BYTES = 2.0
 """Activations and messages between ranks are 16 bit in every engine modelled."""
 LOGIT_BYTES = 4.0
-"""Logits are sampled from in fp32."""
+"""Logits are sampled from in 32 bit."""
 LOGIT_PASSES = 4
-"""Times sampling goes over the logits: conversion, softmax, and the pick; each a read, the first with a write."""
-PRODUCTS: dict[Component, int] = {"attention": 2, "recurrent": 2, "indexer": 1, "dense_ffn": 2, "shared_experts": 2,
-                                  "routed_experts": 2}  # fmt: skip
-"""Matrix products of one layer after fusing what reads the same input (QKV, gate with up)."""
+"""Times sampling goes over the logits: conversion (read, write), softmax, pick. An assumption, not measured."""
+
+Bound: TypeAlias = Literal["compute", "memory", "communication", "overhead"]
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication", "overhead")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A precision and a layout on a type of GPU, at an engine's rates: what every formula here depends on."""
+
+    precision: Precision
+    layout: Layout
+    gpu: Gpu
+    speed: SpeedProfile
+
+    @cached_property
+    def tensor(self) -> Array:
+        """Tensor-parallel width."""
+        return np.asarray(self.layout.tensor, dtype=float)
+
+    @cached_property
+    def slower(self) -> float:
+        """Factor on all kernel times on this GPU's architecture."""
+        return self.speed.slower.get(self.gpu.architecture, 1.0)
+
+    @cached_property
+    def bandwidth(self) -> BytesPerSecond:
+        """Bytes/s at which kernels stream activations and unquantised weights."""
+        return self.gpu.bandwidth * self.speed.bandwidth / self.slower
+
+    @cached_property
+    def cache_bandwidth(self) -> BytesPerSecond:
+        """Bytes/s at which attention reads the cache."""
+        return self.gpu.bandwidth * self.speed.cache_bandwidth / self.slower
+
+    @cached_property
+    def attention_rate(self) -> FlopPerSecond:
+        """FLOP/s of attention kernels."""
+        return self.gpu.peak("bf16") * self.speed.attention_compute / self.slower
+
+    def arithmetic(self, component: Component) -> Arithmetic:
+        """What the products of a component really run in.
+
+        Four-bit weights on a GPU without four-bit tensor cores are expanded to 16 bits on the way in, not to 8.
+        """
+        wanted = self.precision.weights[component].arithmetic
+        return self.gpu.arithmetic("bf16" if wanted == "fp4" and "fp4" not in self.gpu.peaks else wanted)
+
+    def quantised(self, component: Component) -> bool:
+        """Whether the inputs of a component's products are quantised too."""
+        return self.arithmetic(component) in ("fp8", "fp4", "int8")
+
+    def product_rate(self, component: Component) -> FlopPerSecond:
+        """FLOP/s a large matrix product with a component's weights reaches."""
+        run = self.arithmetic(component)
+        share = self.speed.compute[run] * (self.speed.grouped if component == "routed_experts" else 1.0)
+        return self.gpu.peaks[run] * share / self.slower
+
+    def weight_bandwidth(self, component: Component) -> BytesPerSecond:
+        """Bytes/s at which a large matrix product reads a component's weights."""
+        expands = not self.quantised(component) and self.precision.weights[component].bits < 15
+        return self.bandwidth * (self.speed.expanded if expands else 1.0)
+
+    def product_start(self, component: Component) -> Seconds:
+        """Seconds one matrix product with a component's weights takes besides its roofline."""
+        speed, quantised = self.speed, self.quantised(component)
+        blocks = component != "routed_experts" and self.precision.weights[component].block >= 128
+        return (
+            speed.product
+            + (speed.quantise if quantised else 0.0)
+            + (speed.blocks if quantised and blocks else 0.0)
+        )
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """An operation's seconds by what could bound it, at the rates really reached."""
+    """Seconds of an operation by what could bound it, at the rates really reached."""
 
     compute: Seconds = 0.0
     memory: Seconds = 0.0
@@ -46,22 +130,22 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of one step, by part. A token's step crosses every pipeline stage; all parts are sums over stages."""
+    """Seconds of one step by part. It crosses all pipeline stages: every part is a sum over stages."""
 
     linear: Seconds
-    """Matrix products with weights every token uses."""
+    """Matrix products with weights every token uses, and the activations between them."""
     attention: Seconds
     """Attention over the cache, and recurrences over their state."""
     experts: Seconds
     """Matrix products of routed experts."""
     all_reduce: Seconds
-    """Tensor-parallel sums."""
+    """Tensor-parallel sums, logits and parts of sequences."""
     all_to_all: Seconds
     """Tokens to experts on other ranks and back."""
     send: Seconds
-    """Between pipeline stages."""
+    """Between pipeline stages and context ranks."""
     launch: Seconds
-    """Launch, ramp and tail of kernels, and small kernels between the large ones."""
+    """Launch, ramp and tail of kernels, and the small kernels between the large ones."""
     head: Seconds
     """Output head and sampling."""
     engine: Seconds
@@ -69,13 +153,15 @@ class Step:
     bubble: Seconds
     """Waiting for the fullest pipeline stage."""
     compute: Seconds
-    """Arithmetic alone of everything above."""
+    """Arithmetic of all of it."""
     memory: Seconds
-    """Memory traffic alone of everything above."""
+    """Memory traffic of all of it."""
+    idle: Seconds
+    """How long arithmetic waits for weights: what tokens of other requests in the same step could use."""
 
     @cached_property
     def communication(self) -> Seconds:
-        """All messages between GPUs."""
+        """Messages between GPUs."""
         return self.all_reduce + self.all_to_all + self.send
 
     @cached_property
@@ -86,11 +172,11 @@ class Step:
     @cached_property
     def total(self) -> Seconds:
         """The whole step."""
-        return self.linear + self.attention + self.experts + self.communication + self.head + self.overhead
+        return self.linear + self.attention + self.experts + self.head + self.communication + self.overhead
 
     @property
     def least(self) -> Seconds:
-        """Lower bound: arithmetic, memory traffic and messages overlap fully, nothing else costs time."""
+        """Lower bound: arithmetic, memory traffic and messages overlap fully, nothing else takes time."""
         return np.maximum(np.maximum(self.compute, self.memory), self.communication)
 
     @property
@@ -100,114 +186,94 @@ class Step:
 
     @property
     def bound(self) -> Any:
-        """Index into `BOUNDS` of what the step spends most time on."""
+        """Index into `BOUNDS` of what takes most time."""
         return np.argmax(np.stack(np.broadcast_arrays(*(getattr(self, name) for name in BOUNDS))), axis=0)
 
 
-Bound = Literal["compute", "memory", "communication", "overhead"]
-BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication", "overhead")
+def kinds(transformer: Transformer) -> Iterator[tuple[int, Block]]:
+    """Kinds of layer with the number of layers of each."""
+    return zip(transformer.counts, transformer.blocks, strict=True)
 
 
-def arithmetic(component: Component, precision: Precision, *, gpu: Gpu) -> Arithmetic:
-    """What the products of a component really run in: four-bit weights a GPU has no tensor cores for are expanded to
-    16 bits on the way in (weight-only kernels), not to 8."""
-    wanted = precision.weights[component].arithmetic
-    return gpu.arithmetic("bf16" if wanted == "fp4" and "fp4" not in gpu.peaks else wanted)
+def over_layers(transformer: Transformer, seconds: Callable[[Block], Number]) -> Number:
+    """A quantity of one layer, summed over all layers."""
+    return cast(Number, sum(count * seconds(block) for count, block in kinds(transformer)))
 
 
-def reached(component: Component, precision: Precision, *, gpu: Gpu, speed: SpeedProfile) -> FlopPerSecond:
-    """FLOP/s a large matrix product with the weights of a component reaches."""
-    run = arithmetic(component, precision, gpu=gpu)
-    return gpu.peaks[run] * speed.compute[run] * (speed.grouped if component == "routed_experts" else 1.0)
+# Kernels
 
 
-def weight_rate(component: Component, precision: Precision, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
-    """Bytes/s at which a large matrix product reads the weights of a component."""
-    wide = arithmetic(component, precision, gpu=gpu) in ("bf16", "fp16", "fp32")
-    narrow = precision.weights[component].bits < 15
-    return gpu.bandwidth * speed.bandwidth * (speed.expanded if wide and narrow else 1.0)
+def mixer_start(mixer: Mixer, *, at: Placement) -> Seconds:
+    """Launch and ramp of one layer's mixer.
 
-
-def product_start(component: Component, precision: Precision, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
-    """Seconds one matrix product takes besides its roofline; quantised inputs first need quantising."""
-    quantised = arithmetic(component, precision, gpu=gpu) in ("fp8", "fp4", "int8")
-    in_blocks = quantised and component != "routed_experts" and precision.weights[component].block >= 128
-    return speed.product + (speed.quantise if quantised else 0.0) + (speed.blocks if in_blocks else 0.0)
-
-
-def products(mixer: Mixer) -> int:
-    """Matrix products of a mixer after fusing what reads the same input.
-
-    Grouped-query attention and recurrences: one in, one out. Latent attention in decode: both down-projections, query
-    up, query into the latent, latent out of the heads, output.
+    Products are counted after fusing what reads the same input: two for grouped-query attention and recurrences (in,
+    out); latent attention in decode has both down-projections, query up and output, and two 16-bit ones between the
+    heads and the latent.
     """
+    start = at.product_start("recurrent" if isinstance(mixer, Recurrent) else "attention")
+    indexer = at.product_start("indexer") + at.speed.attention if mixer.index_parameters else 0.0
     match mixer:
         case GroupedQuery() | Recurrent():
-            return 2
+            return 2 * start + at.speed.attention + indexer
         case Latent() | Compressed():
-            return 5
+            return 3 * start + 2 * at.speed.product + at.speed.attention + indexer
 
 
-def launch_time(block: Block, precision: Precision, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
-    """Launch, ramp and tail of all kernels of one layer."""
+def launch_time(block: Block, *, at: Placement) -> Seconds:
+    """Launch, ramp and tail of all kernels of one layer.
 
-    def start(component: Component) -> Seconds:
-        return product_start(component, precision, gpu=gpu, speed=speed)
-
-    time = speed.layer
-    if block.mixer:
-        name: Component = "recurrent" if isinstance(block.mixer, Recurrent) else "attention"
-        time += products(block.mixer) * start(name) + speed.attention
-        time += start("indexer") + speed.attention if block.mixer.index_parameters else 0.0
+    Four-bit experts run in generated kernels that also choose, sort and sum (TensorRT-LLM's, which vLLM and SGLang
+    call through FlashInfer); other experts pay for routing apart.
+    """
+    time = at.speed.layer + (mixer_start(block.mixer, at=at) if block.mixer else 0.0)
     if block.dense:
-        time += 2 * start("dense_ffn")
+        time = time + 2 * at.product_start("dense_ffn")
     if block.experts:
-        fused = arithmetic("routed_experts", precision, gpu=gpu) == "fp4"
-        time += 2 * start("routed_experts") + (0.0 if fused else speed.routing)
-        time += 2 * start("shared_experts") if block.experts.shared_parameters else 0.0
-    return time
+        fused = at.arithmetic("routed_experts") == "fp4"
+        time = time + 2 * at.product_start("routed_experts") + (0.0 if fused else at.speed.routing)
+        time = time + (2 * at.product_start("shared_experts") if block.experts.shared_parameters else 0.0)
+    return time * at.slower
 
 
-def linear_work(
-    transformer: Transformer, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> list[Roofline]:
-    """Matrix products with weights every token uses, of one rank of every stage, one roofline per format.
+def linear_work(transformer: Transformer, *, at: Placement, tokens: Tokens) -> list[Roofline]:
+    """Matrix products with weights every token uses, of one rank of every stage: one roofline per format.
 
         compute  2 parameters x tokens / (peak x share)
         memory   parameters x bytes / (bandwidth x share)
 
-    Products of one format cross from memory- to compute-bound at the same number of tokens, so that their sum has
+    Products of one format turn from memory- to compute-bound at the same number of tokens, so that together they have
     the roofline of one product.
 
     Args:
         tokens: of one attention replica, [layouts, batches].
     """
     held: dict[tuple[FlopPerSecond, Seconds], Number] = {}
-    for block, count in zip(transformer.blocks, transformer.counts, strict=True):
-        for component, parameters in block_share(block, layout=layout).items():
+    for count, block in kinds(transformer):
+        for component, parameters in block_share(block, layout=at.layout).items():
             if component != "routed_experts":
-                rate = reached(component, precision, gpu=gpu, speed=speed)
-                reading = weight_rate(component, precision, gpu=gpu, speed=speed)
-                key = (rate, precision.bytes_per_parameter(component) / reading)
-                held[key] = held.get(key, 0.0) + count * parameters
+                read = at.precision.bytes_per_parameter(component) / at.weight_bandwidth(component)
+                rates = (at.product_rate(component), read)
+                held[rates] = held.get(rates, 0.0) + count * parameters
     return [
-        Roofline(compute=(2 / rate * parameters) * tokens, memory=reading * parameters)
-        for (rate, reading), parameters in held.items()
+        Roofline(compute=(2 / rate * parameters) * tokens, memory=read * parameters)
+        for (rate, read), parameters in held.items()
     ]
 
 
 def experts_touched(experts: Experts, *, tokens: Tokens, layout: Layout, skew: float) -> Count:
-    """Experts of one layer whose weights an expert group reads, on average.
+    """Experts of one layer whose weights one expert group reads.
 
-        held (1 - (1 - chosen / count)^tokens)                    all experts equally popular
-        held (1 - (1 + skew x)^(-1 / skew)), x = -tokens log(1 - chosen / count)   popularity gamma-distributed
+        held (1 - exp(-x)), x = -tokens log(1 - chosen / count)      all experts equally popular
+        held (1 - (1 + skew x)^(-1 / skew))                          popularity gamma-distributed
+
+    The first is held (1 - (1 - chosen / count)^tokens).
 
     Args:
         tokens: of the whole layer, all attention replicas together.
-        skew: squared coefficient of variation of the popularity.
+        skew: squared coefficient of variation of the experts' popularity.
 
-    Source: expectation over a router that picks `chosen` different experts per token; the mixture of Poisson counts
-    with a gamma-distributed rate is negative binomial.
+    Source: expectation over a router that picks `chosen` different experts per token; a mixture of Poisson counts with
+    gamma-distributed rates is negative binomial.
 
     >>> experts = Experts(count=128, chosen=8, inputs=1, width=1)
     >>> float(experts_touched(experts, tokens=1, layout=Layout(), skew=0.0))
@@ -215,266 +281,284 @@ def experts_touched(experts: Experts, *, tokens: Tokens, layout: Layout, skew: f
     """
     held = np.ceil(experts.count / np.asarray(layout.expert))
     picked = -np.log1p(-min(experts.chosen / experts.count, 1 - 1e-12)) * tokens
-    if skew:
-        picked = np.log1p(skew * picked) / skew
-    return held * -np.expm1(-picked)
+    met: Count = held * -np.expm1(-np.log1p(skew * picked) / skew if skew else -picked)
+    return met
 
 
-def busy_share(*, layout: Layout, imbalance: float) -> Number:
-    """Load of the busiest expert group over the mean: one group carries all and is the mean."""
-    return np.minimum(imbalance, np.asarray(layout.expert, dtype=float))
-
-
-def expert_work(
-    experts: Experts, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> Roofline:
+def expert_work(experts: Experts, *, at: Placement, tokens: Tokens) -> Roofline:
     """Routed experts of one layer on the busiest rank.
 
     Args:
         tokens: of the whole layer, all attention replicas together, [layouts, batches].
     """
-    parameters = experts.expert_parameters / np.asarray(layout.expert_tensor)
-    chosen = experts.chosen * busy_share(layout=layout, imbalance=speed.imbalance) / np.asarray(layout.expert)
-    touched = experts_touched(experts, tokens=tokens, layout=layout, skew=speed.skew)
-    width = precision.bytes_per_parameter("routed_experts")
+    parameters = experts.expert_parameters / np.asarray(at.layout.expert_tensor)
+    groups = np.asarray(at.layout.expert, dtype=float)
+    used = experts.chosen * np.minimum(at.speed.imbalance, groups) / groups
+    touched = experts_touched(experts, tokens=tokens, layout=at.layout, skew=at.speed.skew)
+    read = at.precision.bytes_per_parameter("routed_experts") / at.weight_bandwidth("routed_experts")
     return Roofline(
-        compute=2 * parameters * chosen / reached("routed_experts", precision, gpu=gpu, speed=speed) * tokens,
-        memory=parameters * width / weight_rate("routed_experts", precision, gpu=gpu, speed=speed) * touched,
+        compute=2 / at.product_rate("routed_experts") * parameters * used * tokens,
+        memory=read * parameters * touched,
     )
 
 
+def head_work(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Roofline:
+    """Output head and sampling.
+
+    Args:
+        tokens: positions that are sampled from, [layouts, batches].
+    """
+    parameters = transformer.vocabulary * transformer.hidden / at.tensor
+    logits = transformer.vocabulary * LOGIT_BYTES * LOGIT_PASSES / at.bandwidth
+    read = at.precision.bytes_per_parameter("head") / at.weight_bandwidth("head")
+    return Roofline(
+        compute=2 / at.product_rate("head") * parameters * tokens, memory=read * parameters + logits * tokens
+    )
+
+
+# Attention
+
+
 def attended(mixer: Mixer, *, length: Tokens) -> Tokens:
-    """Stored positions one query attends to in a sequence of `length` tokens."""
+    """Stored positions one query attends to in a sequence of `length` tokens: windows and choices limit them."""
     match mixer:
         case GroupedQuery():
             return np.minimum(length, min(mixer.window or np.inf, mixer.sparse_top_k or np.inf))
         case Latent():
             return np.minimum(length, mixer.sparse_top_k or np.inf)
         case Compressed():
-            folded = np.asarray(length) / mixer.ratio if mixer.ratio else 0.0
+            folded = length / mixer.ratio if mixer.ratio else 0.0
             return np.minimum(length, mixer.window) + np.minimum(folded, mixer.sparse_top_k or np.inf)
         case Recurrent():
-            return 0.0 * np.asarray(length)
+            return 0.0 * length
 
 
 def attended_in_total(mixer: Mixer, *, tokens: Tokens, prior: Tokens) -> Tokens:
-    """Positions all queries of a chunk attend to, causal: the integral of `attended` from prior to prior + tokens."""
-    if isinstance(mixer, Compressed):
-        return tokens * attended(mixer, length=np.asarray(prior) + np.asarray(tokens) / 2)
-    most = attended(mixer, length=np.inf) if not isinstance(mixer, Recurrent) else 0.0
+    """Positions all queries of a causal chunk attend to.
+
+    The integral of min(position, most) from prior to prior + tokens; folded entries by their middle position.
+    """
+    if isinstance(mixer, Compressed | Recurrent):
+        return tokens * attended(mixer, length=prior + tokens / 2)
+    most = attended(mixer, length=1e18)
 
     def below(length: Tokens) -> Tokens:
         capped = np.minimum(length, most)
-        return capped * capped / 2 + np.where(np.isinf(most), 0.0, capped) * np.maximum(length - capped, 0.0)
+        return capped * (length - capped / 2)
 
-    return below(np.asarray(prior) + np.asarray(tokens)) - below(np.asarray(prior, dtype=float))
+    return below(prior + tokens) - below(prior)
 
 
 def read_bytes(mixer: Mixer, precision: Precision, *, length: Tokens) -> Bytes:
-    """Cache bytes one decoded token of one sequence makes a layer read (and, for states, write back), before any cut."""
+    """Cache bytes of one layer one sequence's next token reads (states: and writes back), before any cut."""
     if isinstance(mixer, Recurrent):
         return 2 * cache_bytes(mixer, precision, length=length)
-    per_position = mixer.cache.growing * precision.kv.bytes_per_element
-    index = mixer.cache.index * INDEX_BYTES * np.asarray(length)
-    return per_position * attended(mixer, length=length) + index
+    chosen = mixer.cache.growing * precision.kv.bytes_per_element * attended(mixer, length=length)
+    return chosen + mixer.cache.index * INDEX_BYTES * length
 
 
-def decode_attention(
-    mixer: Mixer, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, length: Tokens
-) -> Roofline:
+def decode_attention(mixer: Mixer, *, at: Placement, length: Tokens) -> Roofline:
     """One layer's attention of one sequence for one new token, on one rank."""
-    tensor = np.asarray(layout.tensor)
     state = mixer.flop_per_token if isinstance(mixer, Recurrent) else 0
-    flop = (mixer.flop_per_position * attended(mixer, length=length) + state) / tensor
-    flop = flop + mixer.index_flop_per_position * np.asarray(length)
-    moved = cache_share(mixer, layout=layout) * read_bytes(mixer, precision, length=length)
+    flop = (mixer.flop_per_position * attended(mixer, length=length) + state) / at.tensor
+    moved = cache_share(mixer, layout=at.layout) * read_bytes(mixer, at.precision, length=length)
     return Roofline(
-        compute=flop / (gpu.peak("bf16") * speed.attention_compute),
-        memory=moved / (gpu.bandwidth * speed.cache_bandwidth),
+        compute=(flop + mixer.index_flop_per_position * length) / at.attention_rate,
+        memory=moved / at.cache_bandwidth,
     )
 
 
-def prefill_attention(
-    mixer: Mixer, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens, prior: Tokens
-) -> Roofline:
-    """One layer's attention of a chunk of one sequence, on one rank; context parallelism shares the queries."""
-    tensor, context = np.asarray(layout.tensor), np.asarray(layout.context)
-    state = mixer.flop_per_token * np.asarray(tokens) if isinstance(mixer, Recurrent) else 0.0
-    index = mixer.index_flop_per_position * np.asarray(tokens) * (np.asarray(prior) + np.asarray(tokens) / 2)
+def prefill_attention(mixer: Mixer, *, at: Placement, tokens: Tokens, prior: Tokens) -> Roofline:
+    """One layer's attention of a chunk of one sequence, on one rank; context ranks share the queries."""
+    state = mixer.flop_per_token * tokens if isinstance(mixer, Recurrent) else 0.0
     positions = attended_in_total(mixer, tokens=tokens, prior=prior)
-    flop = (mixer.prefill_flop_per_position * positions + state) / tensor + index
-    length = np.asarray(prior) + np.asarray(tokens)
-    moved = cache_share(mixer, layout=layout) * cache_bytes(mixer, precision, length=length)
+    flop = (mixer.prefill_flop_per_position * positions + state) / at.tensor
+    index = mixer.index_flop_per_position * tokens * (prior + tokens / 2)
+    stored = cache_bytes(mixer, at.precision, length=prior + tokens)
     return Roofline(
-        compute=flop / context / (gpu.peak("bf16") * speed.attention_compute),
-        memory=moved / (gpu.bandwidth * speed.cache_bandwidth),
+        compute=(flop + index) / np.asarray(at.layout.context) / at.attention_rate,
+        memory=cache_share(mixer, layout=at.layout) * stored / at.cache_bandwidth,
     )
 
 
-def layer_messages(
-    transformer: Transformer, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> Seconds:
-    """Tensor-parallel sums of all layers: one after every mixer and one after every feed-forward part.
+def attention_work(parts: Sequence[tuple[int, Roofline]], *, sequences: Count) -> Roofline:
+    """Attention of all layers for several sequences; every kind of layer is bound by its own longer side."""
+    return Roofline(
+        compute=cast(Seconds, sum(count * part.compute for count, part in parts)) * sequences,
+        memory=cast(Seconds, sum(count * part.memory for count, part in parts)) * sequences,
+    )
 
-    Experts spread over several attention replicas have messages of their own instead, see `expert_messages`.
+
+# Messages
+
+
+def layer_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
+    """Tensor-parallel sums of all layers: one after every mixer, one after every feed-forward part.
+
+    Experts spread over several attention replicas have messages of their own, see `expert_messages`.
 
     Args:
         tokens: of one attention replica, [layouts, batches].
     """
-    mixers = sum(count for block, count in zip(transformer.blocks, transformer.counts, strict=True) if block.mixer)
-    dense = sum(count for block, count in zip(transformer.blocks, transformer.counts, strict=True) if block.dense)
-    experts = sum(count for block, count in zip(transformer.blocks, transformer.counts, strict=True) if block.experts)
-    times = mixers + dense + np.where(np.asarray(layout.data) == 1, experts, 0)
+    alone = np.asarray(at.layout.data) == 1
+    times = over_layers(
+        transformer,
+        lambda block: (
+            (block.mixer is not None) + (block.dense is not None) + alone * (block.experts is not None)
+        ),
+    )
     message = transformer.hidden * ACTIVATION_BYTES * tokens
-    return times * all_reduce_time(message, ranks=np.asarray(layout.tensor), gpu=gpu, speed=speed)
+    return times * all_reduce_time(message, ranks=at.layout.tensor, gpu=at.gpu, speed=at.speed)
 
 
-def expert_messages(
-    transformer: Transformer, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> Seconds:
+def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
     """Tokens to the experts that sit with other attention replicas, and results back, of all layers.
 
-    With expert groups every token goes once to each group that holds one of its experts, in the arithmetic of the
-    experts, and comes back in 16 bits; the ranks of one attention replica share its tokens. Without, all tokens go to
-    all ranks (all-gather) and partial results are summed (reduce-scatter).
+    With expert groups a token goes once to each group that holds one of its experts, in the arithmetic of the experts,
+    and comes back in 16 bits; the ranks of one replica share its tokens. Without, all tokens go to all ranks
+    (all-gather) and partial results are summed (reduce-scatter).
 
         groups reached  expert (1 - (1 - 1 / expert)^chosen)
 
     Args:
         tokens: of one attention replica, [layouts, batches].
     """
-    if not transformer.is_moe or np.max(layout.data) == 1:
-        return 0.0 * np.asarray(layout.data)
-    width, groups = np.asarray(layout.width), np.asarray(layout.expert, dtype=float)
-    run = arithmetic("routed_experts", precision, gpu=gpu)
-    sent_bytes = 1.0 if run in ("fp8", "fp4", "int8") else ACTIVATION_BYTES
-    time: Seconds = 0.0
-    for block, count in zip(transformer.blocks, transformer.counts, strict=True):
-        if block.experts:
-            reached_groups = groups * (1 - (1 - 1 / groups) ** block.experts.chosen)
-            message = block.experts.inputs * reached_groups / np.asarray(layout.tensor) * tokens
-            there = all_to_all_time(message * sent_bytes, ranks=width, gpu=gpu, speed=speed)
-            back = all_to_all_time(message * ACTIVATION_BYTES, ranks=width, gpu=gpu, speed=speed)
-            whole = block.experts.inputs * ACTIVATION_BYTES * np.asarray(layout.data) * tokens
-            gathered = all_gather_time(whole, ranks=width, gpu=gpu, speed=speed)
-            gathered = gathered + reduce_scatter_time(whole, ranks=width, gpu=gpu, speed=speed)
-            time = time + count * np.where(groups > 1, there + back, gathered)
-    return np.where(np.asarray(layout.data) > 1, time, 0.0)
+    data, groups = np.asarray(at.layout.data), np.asarray(at.layout.expert, dtype=float)
+    if not transformer.is_moe or np.max(data) == 1:
+        return np.zeros(np.shape(data))
+    there = 1.0 if at.quantised("routed_experts") else ACTIVATION_BYTES
+    ranks, gpu, speed = np.asarray(at.layout.width), at.gpu, at.speed
+
+    def messages(block: Block) -> Seconds:
+        if block.experts is None:
+            return 0.0
+        reached = groups * (1 - (1 - 1 / groups) ** block.experts.chosen)
+        sent = block.experts.inputs * reached / at.tensor * tokens
+        pair = all_to_all_time(sent * there, ranks=ranks, gpu=gpu, speed=speed) + all_to_all_time(
+            sent * ACTIVATION_BYTES, ranks=ranks, gpu=gpu, speed=speed
+        )
+        whole = block.experts.inputs * ACTIVATION_BYTES * data * tokens
+        everywhere = all_gather_time(whole, ranks=ranks, gpu=gpu, speed=speed) + reduce_scatter_time(
+            whole, ranks=ranks, gpu=gpu, speed=speed
+        )
+        return np.where(groups > 1, pair, everywhere)
+
+    return np.where(data > 1, over_layers(transformer, messages), 0.0)
 
 
-def sequence_messages(
-    transformer: Transformer, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> Seconds:
+def sequence_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
     """Queries to, and partial results from, the ranks that hold other parts of a sequence's cache, of all layers."""
-    mixers = sum(count for block, count in zip(transformer.blocks, transformer.counts, strict=True) if block.mixer)
-    message = transformer.hidden * ACTIVATION_BYTES / np.asarray(layout.tensor) * tokens
-    ranks = np.asarray(layout.decode_context)
-    one_way = all_gather_time(message * ranks, ranks=ranks, gpu=gpu, speed=speed)
-    return np.where(ranks > 1, 2 * mixers * one_way, 0.0)
+    ranks = np.asarray(at.layout.decode_context)
+    if np.max(ranks) == 1:
+        return np.zeros(np.shape(ranks))
+    message = transformer.hidden * ACTIVATION_BYTES / at.tensor * ranks * tokens
+    one_way = all_gather_time(message, ranks=ranks, gpu=at.gpu, speed=at.speed)
+    return 2 * over_layers(transformer, lambda block: float(block.mixer is not None)) * one_way
 
 
-def head_work(
-    transformer: Transformer, precision: Precision, *, layout: Layout, gpu: Gpu, speed: SpeedProfile, tokens: Tokens
-) -> tuple[Roofline, Seconds]:
-    """Output head and sampling, and the gathering of the logits from the ranks that share the vocabulary.
-
-    Args:
-        tokens: positions that are sampled from, [layouts, batches].
-    """
-    tensor = np.asarray(layout.tensor)
-    parameters = transformer.vocabulary * transformer.hidden / tensor
-    weights = parameters * precision.bytes_per_parameter("head")
-    logits = transformer.vocabulary * LOGIT_BYTES * LOGIT_PASSES * tokens
-    work = Roofline(
-        compute=2 * parameters / reached("head", precision, gpu=gpu, speed=speed) * tokens,
-        memory=(weights + logits) / (gpu.bandwidth * speed.bandwidth),
-    )
+def logit_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
+    """Logits from the ranks that share the vocabulary."""
     message = transformer.vocabulary * ACTIVATION_BYTES * tokens
-    return work, all_gather_time(message, ranks=tensor, gpu=gpu, speed=speed)
+    return all_gather_time(message, ranks=at.layout.tensor, gpu=at.gpu, speed=at.speed)
 
 
-def pace(transformer: Transformer, *, layout: Layout, in_flight: Count) -> Number:
-    """Time of a token through a pipeline over the sum of its stages: the fullest stage sets the pace.
+def stage_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
+    """Hidden state and residual from stage to stage."""
+    message = 2 * transformer.hidden * ACTIVATION_BYTES * tokens
+    distance = np.asarray(at.layout.width) * np.asarray(at.layout.context)
+    hops = np.asarray(at.layout.pipeline) - 1
+    return hops * send_time(message, distance=distance, gpu=at.gpu, speed=at.speed)
 
-        max(1, micro-batches in flight x layers of the fullest stage / layers)
+
+def context_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
+    """New keys and values of a chunk to all context ranks, of all layers."""
+    ranks = np.asarray(at.layout.context)
+    if np.max(ranks) == 1:
+        return np.zeros(np.shape(ranks))
+
+    def gathered(block: Block) -> Seconds:
+        if block.mixer is None:
+            return 0.0
+        stored = cache_bytes(block.mixer, at.precision, length=tokens)
+        message = cache_share(block.mixer, layout=at.layout) * stored
+        return all_gather_time(message, ranks=ranks, gpu=at.gpu, speed=at.speed)
+
+    return over_layers(transformer, gathered)
+
+
+# Steps
+
+
+def waiting_share(transformer: Transformer, *, layout: Layout, in_flight: Count) -> Number:
+    """Time a token waits in a pipeline over its time in all stages: the fullest stage sets the pace.
+
+    max(0, micro-batches in flight x layers of the fullest stage / layers - 1)
     """
-    stages = layers_per_stage(transformer, layout=layout).sum(axis=-1).max(axis=-1)
-    return np.maximum(1.0, in_flight * (stages / len(transformer.sequence)))
+    if np.max(layout.pipeline) == 1 or np.max(in_flight) == 1:
+        return np.zeros(np.shape(layout.pipeline))
+    fullest = layers_per_stage(transformer, layout=layout).sum(axis=-1).max(axis=-1)
+    return np.maximum(0.0, in_flight * (fullest / len(transformer.sequence)) - 1)
 
 
-def step(
+def step_of(
     transformer: Transformer,
-    precision: Precision,
     *,
-    layout: Layout,
-    gpu: Gpu,
-    engine: Engine,
+    at: Placement,
     tokens: Tokens,
-    attention: Roofline,
     sampled: Tokens,
-    eager: float,
-    fixed: Seconds,
+    attention: Roofline,
+    launching: float,
+    engine: Seconds,
     in_flight: Count,
 ) -> Step:
     """One pass of a micro-batch through all layers of all stages.
 
     Args:
         tokens: of one attention replica.
-        attention: of all layers, on one rank of every stage.
-        eager: factor on launches.
         sampled: positions the head is applied to.
-        fixed: what the engine spends around the pass.
+        attention: of all layers, on one rank of every stage.
+        launching: factor on the launch of kernels.
+        engine: seconds the engine spends around the pass.
         in_flight: micro-batches in the pipeline.
     """
-    speed = engine.speed
-    common = {"layout": layout, "gpu": gpu, "speed": speed}
-    linear = linear_work(transformer, precision, tokens=tokens, **common)
-    activations = len(transformer.sequence) * speed.passes * transformer.hidden * ACTIVATION_BYTES
-    moved = activations / (gpu.bandwidth * speed.bandwidth) * tokens
-    experts = [
-        (count, expert_work(block.experts, precision, tokens=np.asarray(layout.data) * tokens, **common))
-        for block, count in zip(transformer.blocks, transformer.counts, strict=True)
+    products = linear_work(transformer, at=at, tokens=tokens)
+    activations = len(transformer.sequence) * at.speed.passes * transformer.hidden * ACTIVATION_BYTES
+    streamed = activations / at.bandwidth * tokens
+    everyone = np.asarray(at.layout.data) * tokens
+    routed = [
+        (count, expert_work(block.experts, at=at, tokens=everyone))
+        for count, block in kinds(transformer)
         if block.experts
     ]
-    head, gathering = head_work(transformer, precision, tokens=sampled, **common)
-    all_reduce = layer_messages(transformer, tokens=tokens, **common) + gathering
-    all_reduce = all_reduce + sequence_messages(transformer, tokens=tokens, **common)
-    all_to_all = expert_messages(transformer, precision, tokens=tokens, **common)
-    stages = np.asarray(layout.pipeline)
-    handed = 2 * transformer.hidden * ACTIVATION_BYTES * tokens
-    send = (stages - 1) * send_time(handed, distance=np.asarray(layout.width * layout.context), gpu=gpu, speed=speed)
-    slower = speed.slower.get(gpu.architecture, 1.0)
-    launch = slower * eager * sum(
-        count * launch_time(block, precision, gpu=gpu, speed=speed)
-        for block, count in zip(transformer.blocks, transformer.counts, strict=True)
-    )
-    linear_time = slower * sum((part.time for part in linear), start=moved)
-    expert_time = slower * sum((count * part.time for count, part in experts), start=0.0 * stages)
-    waiting = pace(transformer, layout=layout, in_flight=in_flight) - 1
-    layers = linear_time + slower * attention.time + expert_time + all_reduce + all_to_all + launch
+    nothing = np.zeros(np.shape(at.layout.tensor))
+    head = head_work(transformer, at=at, tokens=sampled)
+    linear = cast(Seconds, sum((part.time for part in products), start=streamed))
+    experts = cast(Seconds, sum((count * part.time for count, part in routed), start=nothing))
+    reduced = layer_messages(transformer, at=at, tokens=tokens)
+    dispatched = expert_messages(transformer, at=at, tokens=tokens)
+    launch = launching * over_layers(transformer, lambda block: launch_time(block, at=at))
+    in_layers = linear + attention.time + experts + reduced + dispatched + launch
     return Step(
-        linear=linear_time,
-        attention=slower * attention.time,
-        experts=expert_time,
-        all_reduce=all_reduce,
-        all_to_all=all_to_all,
-        send=send,
+        linear=linear,
+        attention=attention.time,
+        experts=experts,
+        all_reduce=reduced
+        + logit_messages(transformer, at=at, tokens=sampled)
+        + sequence_messages(transformer, at=at, tokens=tokens),
+        all_to_all=dispatched,
+        send=stage_messages(transformer, at=at, tokens=tokens),
         launch=launch,
-        head=slower * head.time,
-        engine=fixed,
-        bubble=waiting * layers if np.max(stages) > 1 else 0.0 * stages,
-        compute=sum(part.compute for part in linear) + attention.compute + head.compute
-        + sum(count * part.compute for count, part in experts),
-        memory=sum(part.memory for part in linear) + moved + attention.memory + head.memory
-        + sum(count * part.memory for count, part in experts),
-    )  # fmt: skip
-
-
-def attention_sum(parts: list[tuple[int, Roofline]], *, times: Count) -> Roofline:
-    """Attention of all layers: kinds add up; a kind that is bound by arithmetic does not hide another's traffic."""
-    return Roofline(
-        compute=sum(count * part.compute for count, part in parts) * np.asarray(times),
-        memory=sum(count * part.memory for count, part in parts) * np.asarray(times),
+        head=head.time,
+        engine=engine,
+        bubble=in_layers * waiting_share(transformer, layout=at.layout, in_flight=in_flight),
+        compute=sum(part.compute for part in products)
+        + sum(count * part.compute for count, part in routed)
+        + (attention.compute + head.compute),
+        idle=sum(part.time - part.compute for part in products)
+        + sum(count * (part.time - part.compute) for count, part in routed),
+        memory=sum(part.memory for part in products)
+        + sum(count * part.memory for count, part in routed)
+        + (attention.memory + head.memory + streamed),
     )
 
 
@@ -490,27 +574,32 @@ def decode_step(
 ) -> Step:
     """One new token for every one of `batch` running requests of one replica.
 
-    Requests are split over the attention replicas and, with a pipeline, into as many micro-batches as stages; a
-    token's step crosses all stages.
+    Requests are spread evenly over the attention replicas and, with a pipeline, over as many micro-batches as stages;
+    a token's step crosses all stages.
 
     Args:
-        batch: running requests, [batches].
+        batch: running requests, [batches]; at least one.
         length: mean tokens in the cache of a request.
     """
-    speed = engine.speed
-    requests = np.ceil(np.asarray(batch) / np.asarray(layout.data))
-    in_flight = np.minimum(requests, np.asarray(layout.pipeline))
-    tokens = np.ceil(requests / np.asarray(layout.pipeline))
+    at = Placement(precision, layout, gpu, engine.speed)
+    stages = np.asarray(layout.pipeline)
+    requests = np.maximum(1.0, np.asarray(batch) / np.asarray(layout.data))
+    tokens = np.maximum(1.0, requests / stages)
     parts = [
-        (count, decode_attention(block.mixer, precision, layout=layout, gpu=gpu, speed=speed, length=length))
-        for block, count in zip(transformer.blocks, transformer.counts, strict=True)
+        (count, decode_attention(block.mixer, at=at, length=np.asarray(length, dtype=float)))
+        for count, block in kinds(transformer)
         if block.mixer
     ]
-    return step(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine,
-        tokens=tokens, attention=attention_sum(parts, times=tokens), sampled=tokens,
-        eager=1.0, fixed=speed.step + speed.request * requests, in_flight=in_flight,
-    )  # fmt: skip
+    return step_of(
+        transformer,
+        at=at,
+        tokens=tokens,
+        sampled=tokens,
+        attention=attention_work(parts, sequences=tokens),
+        launching=1.0,
+        engine=engine.speed.step + engine.speed.request * requests,
+        in_flight=np.minimum(requests, stages),
+    )
 
 
 def prefill_step(
@@ -524,31 +613,31 @@ def prefill_step(
     prior: Tokens,
     prompts: Count = 1,
 ) -> Step:
-    """One chunk of `tokens` new tokens of one request on every attention replica, after `prior` cached ones.
+    """Chunks of `prompts` requests, each of `tokens` new tokens after `prior` cached ones, on every attention replica.
 
-    Context parallelism shares the tokens among its ranks; every layer's new keys and values are gathered.
+    Context ranks share the tokens, and gather every layer's new keys and values.
 
     Args:
-        tokens: new tokens of the chunk.
+        tokens: new tokens of one chunk.
         prior: tokens of the same request already in the cache.
-        prompts: such requests packed into the step on every attention replica.
+        prompts: chunks in the step.
     """
-    speed, context = engine.speed, np.asarray(layout.context)
+    at = Placement(precision, layout, gpu, engine.speed)
+    new, cached = np.asarray(tokens, dtype=float), np.asarray(prior, dtype=float)
     parts = [
-        (count, prefill_attention(block.mixer, precision, layout=layout, gpu=gpu, speed=speed, tokens=tokens, prior=prior))
-        for block, count in zip(transformer.blocks, transformer.counts, strict=True)
+        (count, prefill_attention(block.mixer, at=at, tokens=new, prior=cached))
+        for count, block in kinds(transformer)
         if block.mixer
     ]
-    done = step(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine,
-        tokens=np.asarray(tokens) * prompts / context, attention=attention_sum(parts, times=prompts), sampled=np.asarray(prompts),
-        eager=speed.eager, fixed=np.asarray(speed.step), in_flight=np.asarray(1),
-    )  # fmt: skip
-    if np.max(context) == 1:
-        return done
-    stored = sum(
-        count * cache_share(block.mixer, layout=layout) * cache_bytes(block.mixer, precision, length=tokens)
-        for block, count in zip(transformer.blocks, transformer.counts, strict=True)
-        if block.mixer
+    done = step_of(
+        transformer,
+        at=at,
+        tokens=new * prompts / np.asarray(layout.context),
+        sampled=np.asarray(prompts, dtype=float),
+        attention=attention_work(parts, sequences=prompts),
+        launching=engine.speed.eager,
+        engine=np.asarray(engine.speed.step),
+        in_flight=np.asarray(1.0),
     )
-    return replace(done, send=done.send + all_gather_time(stored, ranks=context, gpu=gpu, speed=speed))
+    gathered = prompts * context_messages(transformer, at=at, tokens=new)
+    return replace(done, send=done.send + gathered)

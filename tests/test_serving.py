@@ -1,0 +1,213 @@
+"""Serving at fixed concurrency: conservation, limits, monotony, and the grid against point by point."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parplan import catalog
+from parplan.formats import Precision
+from parplan.layout import Layout
+from parplan.planner import chosen_precision
+from parplan.serving import Serving, serve, ttft_of_benchmark
+from parplan.transformer import Transformer
+from parplan.workload import Workload
+
+LLAMA = "meta-llama/Meta-Llama-3.1-70B"
+QWEN_MOE = "Qwen/Qwen3-235B-A22B"
+DEEPSEEK = "deepseek-ai/DeepSeek-V3.1"
+
+engines = st.sampled_from(["vllm", "sglang", "trtllm", "ideal"])
+models = st.sampled_from([LLAMA, QWEN_MOE, DEEPSEEK])
+layouts = st.sampled_from(
+    [
+        Layout(tensor=8),
+        Layout(tensor=4, pipeline=2),
+        Layout(tensor=8, pipeline=2),
+        Layout(data=8, expert=8),
+        Layout(tensor=2, data=4, expert=8),
+    ]
+)
+workloads = st.builds(
+    Workload,
+    prompt=st.integers(min_value=1, max_value=100_000),
+    output=st.integers(min_value=1, max_value=10_000),
+    prefix_hit=st.sampled_from([0.0, 0.5, 1.0]),
+)
+counts = st.integers(min_value=1, max_value=2000)
+SATURATED = 1e-3
+"""An engine without overheads, bound by arithmetic, does the same however many run; the wait for a step under way is
+not overlapped then and costs up to 0.03 %."""
+
+
+def named(name: str) -> tuple[Transformer, Precision]:
+    """A model of the catalogue, its weights in FP8."""
+    transformer, known = catalog.model(name).transformer, catalog.formats()
+    return transformer, chosen_precision(transformer, weights=known["fp8"], kv=known["bf16"], formats=known)
+
+
+def served(
+    name: str = LLAMA,
+    *,
+    by: str = "vllm",
+    on: str = "h200-sxm",
+    layout: Layout | None = None,
+    workload: Workload | None = None,
+    concurrency: Any = 64,
+    capacity: Any = np.inf,
+) -> Serving:
+    """A model of the catalogue, served."""
+    return serve(
+        *named(name),
+        layout=layout or Layout(tensor=8),
+        gpu=catalog.gpus()[on],
+        engine=catalog.engines()[by],
+        workload=workload or Workload(),
+        concurrency=concurrency,
+        capacity=capacity,
+    )
+
+
+@given(name=models, by=engines, layout=layouts, workload=workloads, concurrency=counts)
+def test_conservation(name: str, by: str, layout: Layout, workload: Workload, concurrency: int) -> None:
+    """Parts sum to the time per token; everyone runs or waits; Little's law."""
+    found = served(name, by=by, layout=layout, workload=workload, concurrency=concurrency)
+    assert found.tpot == pytest.approx(found.decode.total + found.prefill)
+    assert found.running + found.waiting == pytest.approx(concurrency)
+    latency = found.ttft + (workload.output - 1) * found.tpot
+    assert found.requests_per_s * latency == pytest.approx(concurrency)
+    assert found.tokens_per_s == pytest.approx(found.requests_per_s * workload.output)
+    assert found.tokens_per_s_per_gpu * layout.gpus == pytest.approx(found.tokens_per_s)
+    assert found.tokens_per_s_per_user == pytest.approx(1 / found.tpot)
+
+
+@given(name=models, by=engines, layout=layouts, workload=workloads, concurrency=counts, more=counts)
+def test_more_users_wait_longer_and_get_more_done(
+    name: str, by: str, layout: Layout, workload: Workload, concurrency: int, more: int
+) -> None:
+    few, many = (
+        served(name, by=by, layout=layout, workload=workload, concurrency=users)
+        for users in (concurrency, concurrency + more)
+    )
+    assert few.tpot <= many.tpot * (1 + 1e-12)
+    assert few.ttft <= many.ttft * (1 + 1e-12)
+    assert few.requests_per_s <= many.requests_per_s * (1 + SATURATED)
+
+
+@given(name=models, by=engines, layout=layouts, workload=workloads, room=counts, more=counts)
+def test_relaxing_a_limit_never_costs_throughput(
+    name: str, by: str, layout: Layout, workload: Workload, room: int, more: int
+) -> None:
+    tight, loose = (
+        served(name, by=by, layout=layout, workload=workload, concurrency=2000, capacity=held)
+        for held in (room, room + more)
+    )
+    assert tight.requests_per_s <= loose.requests_per_s * (1 + SATURATED)
+
+
+@given(by=engines, layout=layouts, workload=workloads, concurrency=counts)
+def test_no_more_is_done_than_decoding_allows(
+    by: str, layout: Layout, workload: Workload, concurrency: int
+) -> None:
+    """Every token after the first takes a whole decode step, which all running requests share."""
+    found = served(DEEPSEEK, by=by, layout=layout, workload=workload, concurrency=concurrency)
+    assert found.requests_per_s * (workload.output - 1) * found.decode.total <= found.running
+
+
+def test_a_lone_request_has_nobody_to_wait_for() -> None:
+    lone = served(concurrency=1)
+    assert lone.prefill == 0
+    assert lone.burst == 0
+    assert lone.waiting == 0
+
+
+def test_the_cache_limits_who_runs() -> None:
+    found = served(concurrency=64, capacity=16)
+    assert found.running == 16
+    assert found.waiting == 48
+    assert found.tpot == pytest.approx(served(concurrency=16).tpot)
+    assert found.ttft > served(concurrency=16).ttft
+
+
+def test_what_the_prefix_cache_holds_is_skipped() -> None:
+    asked = {"prompt": 8192, "output": 512}
+    cold, warm = (served(workload=Workload(**asked, prefix_hit=hit)) for hit in (0.0, 0.9))
+    assert warm.ttft < cold.ttft / 3
+    assert warm.tpot < cold.tpot
+    assert warm.decode.total == pytest.approx(cold.decode.total)
+
+
+def test_two_nodes_trade_latency_for_throughput() -> None:
+    """A mixture of experts over 16 GPUs: TP8 PP2 is quicker per user, EP16 with attention replicas does more."""
+    staged, spread = Layout(tensor=8, pipeline=2), Layout(data=16, expert=16)
+    few, many = 4, 2048
+    assert (
+        served(DEEPSEEK, layout=staged, concurrency=few).tpot
+        < served(DEEPSEEK, layout=spread, concurrency=few).tpot
+    )
+    assert (
+        served(DEEPSEEK, layout=staged, concurrency=many).tokens_per_s
+        < served(DEEPSEEK, layout=spread, concurrency=many).tokens_per_s
+    )
+
+
+def test_a_benchmark_that_starts_at_once_sees_its_first_wave_queue() -> None:
+    found = served(concurrency=64)
+    assert ttft_of_benchmark(found, waves=np.inf) == found.ttft
+    assert ttft_of_benchmark(found, waves=1) == pytest.approx(found.ttft + found.burst)
+    twice = served(concurrency=128)
+    assert twice.burst > 1.8 * found.burst
+
+
+@given(
+    name=models, by=engines, layout=layouts, workload=workloads, concurrency=counts,
+    faster=st.floats(min_value=1, max_value=3),
+)  # fmt: skip
+def test_more_memory_bandwidth_never_slows_a_token(
+    name: str, by: str, layout: Layout, workload: Workload, concurrency: int, faster: float
+) -> None:
+    known = catalog.gpus()["h200-sxm"]
+    slow, fast = (
+        serve(
+            *named(name),
+            layout=layout,
+            gpu=known.model_copy(update={"bandwidth": known.bandwidth * factor}),
+            engine=catalog.engines()[by],
+            workload=workload,
+            concurrency=concurrency,
+            capacity=np.inf,
+        )
+        for factor in (1.0, faster)
+    )
+    assert fast.tpot <= slow.tpot * (1 + 1e-9)
+
+
+def test_the_grid_is_point_by_point() -> None:
+    kinds = [Layout(tensor=8), Layout(data=8, expert=8), Layout(tensor=4, pipeline=2)]
+    users, room = np.array([1, 9, 100, 1000]), np.array([[50.0], [np.inf], [500.0]])
+    grid = served(QWEN_MOE, layout=Layout.stack(kinds).column(), concurrency=users, capacity=room)
+    for row, layout in enumerate(kinds):
+        for column, count in enumerate(users):
+            one = served(QWEN_MOE, layout=layout, concurrency=int(count), capacity=float(room[row, 0]))
+            for field in ("ttft", "tpot", "running", "waiting", "tokens_per_s_per_gpu"):
+                assert np.broadcast_to(getattr(grid, field), (3, 4))[row, column] == pytest.approx(
+                    float(getattr(one, field))
+                ), field
+
+
+def test_a_thousand_layouts_at_32_batches_take_milliseconds() -> None:
+    """A few milliseconds on a quiet core; the bound leaves room for a busy one."""
+    sizes = [
+        (t, d, p, e) for t in (1, 2, 4, 8) for d in (1, 2, 4, 8) for p in (1, 2, 4) for e in (1, 2, 4, 8)
+    ]
+    kinds = [Layout(tensor=t, data=d, pipeline=p, expert=e) for t, d, p, e in sizes if t * d % e == 0]
+    many = Layout.stack((kinds * 8)[:1000]).column()
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        served(DEEPSEEK, layout=many, concurrency=np.arange(1, 33) * 16)
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.05

@@ -1,0 +1,365 @@
+"""One step of an engine: known rooflines, limits, scaling, monotony, conservation."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parplan import catalog
+from parplan.calibration import Engine, SpeedProfile
+from parplan.formats import Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.planner import chosen_precision
+from parplan.step import (
+    BOUNDS,
+    Placement,
+    Step,
+    attended,
+    attended_in_total,
+    decode_step,
+    experts_touched,
+    prefill_step,
+    waiting_share,
+)
+from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
+from parplan.work import stage_weight_bytes
+
+LLAMA = "meta-llama/Meta-Llama-3.1-70B"
+DEEPSEEK = "deepseek-ai/DeepSeek-R1"
+QWEN_MOE = "Qwen/Qwen3-235B-A22B"
+GPT_OSS = "openai/gpt-oss-120b"
+NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+MODELS = (LLAMA, DEEPSEEK, QWEN_MOE, GPT_OSS, NEMOTRON)
+ENGINES = ("vllm", "sglang", "trtllm", "ideal")
+PARTS = (
+    "linear",
+    "attention",
+    "experts",
+    "all_reduce",
+    "all_to_all",
+    "send",
+    "launch",
+    "head",
+    "engine",
+    "bubble",
+)
+RATES = ("bandwidth", "link", "peer", "network")
+
+batches = st.integers(min_value=1, max_value=2048)
+lengths = st.integers(min_value=1, max_value=200_000)
+layouts = st.builds(
+    Layout,
+    tensor=st.sampled_from([1, 2, 8, 16]),
+    data=st.sampled_from([1, 4]),
+    pipeline=st.sampled_from([1, 2]),
+)
+
+
+def model(name: str) -> Transformer:
+    """A model of the catalogue."""
+    return catalog.model(name).transformer
+
+
+def stored(transformer: Transformer, *, weights: str | None = None, kv: str | None = None) -> Precision:
+    """As published, or in one format."""
+    known = catalog.formats()
+    return chosen_precision(
+        transformer,
+        weights=known[weights] if weights else None,
+        kv=known[kv] if kv else None,
+        formats=known,
+    )
+
+
+def engine(name: str) -> Engine:
+    """An engine of the catalogue."""
+    return catalog.engines()[name]
+
+
+def gpu(name: str = "h100-sxm", *, faster: float = 1.0) -> Gpu:
+    """A GPU of the catalogue, all its rates multiplied."""
+    known = catalog.gpus()[name]
+    rates = {rate: getattr(known, rate) * faster for rate in RATES if getattr(known, rate)}
+    peaks = {arithmetic: peak * faster for arithmetic, peak in known.peaks.items()}
+    return known.model_copy(update=rates | {"peaks": peaks})
+
+
+def decode(
+    name: str = LLAMA,
+    *,
+    on: Gpu | None = None,
+    by: str = "vllm",
+    layout: Layout | None = None,
+    batch: Any = 16,
+    length: Any = 1024,
+    weights: str | None = None,
+) -> Step:
+    """A decode step of a model of the catalogue."""
+    transformer = model(name)
+    return decode_step(
+        transformer,
+        stored(transformer, weights=weights),
+        layout=layout or Layout(tensor=8),
+        gpu=on or gpu(),
+        engine=engine(by),
+        batch=batch,
+        length=length,
+    )
+
+
+def prefill(
+    name: str = LLAMA,
+    *,
+    on: Gpu | None = None,
+    by: str = "vllm",
+    layout: Layout | None = None,
+    tokens: Any = 2048,
+    prior: Any = 0,
+    weights: str | None = None,
+) -> Step:
+    """A prefill step of a model of the catalogue."""
+    transformer = model(name)
+    return prefill_step(
+        transformer,
+        stored(transformer, weights=weights),
+        layout=layout or Layout(tensor=8),
+        gpu=on or gpu(),
+        engine=engine(by),
+        tokens=tokens,
+        prior=prior,
+    )
+
+
+def test_one_token_of_an_ideal_engine_reads_the_weights_once() -> None:
+    """The napkin: 70B in FP8 on one H200 take weight bytes / bandwidth, cache and embedding apart."""
+    transformer = model(LLAMA)
+    precision = stored(transformer, weights="fp8")
+    held = stage_weight_bytes(transformer, precision, layout=Layout())
+    read = sum(float(part.sum()) for component, part in held.items() if component != "embedding")
+    seconds = decode(by="ideal", on=gpu("h200-sxm"), layout=Layout(), batch=1, length=1, weights="fp8").total
+    assert seconds == pytest.approx(read / 4.8e12, rel=0.001)
+
+
+def test_prefill_of_an_ideal_engine_is_two_flop_per_parameter_and_token() -> None:
+    """A second derivation: 2 x layer parameters x tokens and causal attention, at the peak."""
+    transformer = model(LLAMA)
+    layers = transformer.total_parameters - 2 * transformer.vocabulary * transformer.hidden
+    attention = 80 * 4 * 64 * 128 * 8192**2 / 2
+    expected = (2 * layers * 8192 + attention) / 989.4e12
+    seconds = prefill(by="ideal", layout=Layout(), tokens=8192, weights="bf16").total
+    assert seconds == pytest.approx(expected, rel=0.002)
+
+
+def test_an_a100_has_no_fp8_arithmetic() -> None:
+    """FP8 weights save it memory traffic and nothing else."""
+    a100 = gpu("a100-sxm-80")
+    wide, narrow = (
+        decode(by="ideal", on=a100, weights=name, batch=4096, length=1) for name in ("bf16", "fp8")
+    )
+    assert narrow.compute == pytest.approx(wide.compute)
+    assert narrow.memory < wide.memory
+
+
+def test_four_bits_on_hopper_compute_in_sixteen() -> None:
+    at = Placement(stored(model(GPT_OSS)), Layout(), gpu("h100-sxm"), engine("vllm").speed)
+    assert at.arithmetic("routed_experts") == "bf16"
+    blackwell = Placement(stored(model(GPT_OSS)), Layout(), gpu("b200-sxm"), engine("vllm").speed)
+    assert blackwell.arithmetic("routed_experts") == "fp4"
+
+
+@given(
+    name=st.sampled_from(MODELS), by=st.sampled_from(ENGINES), layout=layouts, batch=batches, more=batches,
+    length=lengths, longer=lengths,
+)  # fmt: skip
+def test_a_token_never_gets_faster_with_more_requests_or_longer_ones(
+    name: str, by: str, layout: Layout, batch: int, more: int, length: int, longer: int
+) -> None:
+    few = decode(name, by=by, layout=layout, batch=batch, length=length).total
+    many = decode(name, by=by, layout=layout, batch=batch + more, length=length).total
+    long = decode(name, by=by, layout=layout, batch=batch, length=length + longer).total
+    assert few <= many * (1 + 1e-12)
+    assert few <= long * (1 + 1e-12)
+
+
+@given(
+    name=st.sampled_from(MODELS), by=st.sampled_from(ENGINES), layout=layouts, batch=batches, length=lengths,
+    faster=st.floats(min_value=1, max_value=4), rate=st.sampled_from(["all", "memory", "link"]),
+)  # fmt: skip
+def test_a_faster_gpu_is_never_slower(
+    name: str, by: str, layout: Layout, batch: int, length: int, faster: float, rate: str
+) -> None:
+    known = gpu()
+    quick = {
+        "all": gpu(faster=faster),
+        "memory": known.model_copy(update={"bandwidth": known.bandwidth * faster}),
+        "link": known.model_copy(update={"link": known.link * faster}),
+    }[rate]
+    for step in (decode, prefill):
+        load: dict[str, Any] = {"batch": batch, "length": length} if step is decode else {"tokens": batch}
+        slow, fast = (step(name, on=one, by=by, layout=layout, **load).total for one in (known, quick))
+        assert fast <= slow * (1 + 1e-12)
+
+
+@given(name=st.sampled_from(MODELS), layout=layouts, batch=batches, length=lengths)
+def test_without_overheads_double_rates_halve_the_time(
+    name: str, layout: Layout, batch: int, length: int
+) -> None:
+    once, twice = (
+        decode(name, on=gpu(faster=faster), by="ideal", layout=layout, batch=batch, length=length).total
+        for faster in (1.0, 2.0)
+    )
+    assert twice == pytest.approx(once / 2)
+
+
+@given(
+    name=st.sampled_from(MODELS), by=st.sampled_from(ENGINES), layout=layouts, batch=batches, length=lengths
+)
+def test_parts_sum_to_the_total_between_its_bounds(
+    name: str, by: str, layout: Layout, batch: int, length: int
+) -> None:
+    step = decode(name, by=by, layout=layout, batch=batch, length=length)
+    assert step.total == pytest.approx(sum(getattr(step, part) for part in PARTS))
+    assert {field.name for field in fields(Step)} == {*PARTS, "compute", "memory", "idle"}
+    assert all(np.all(np.asarray(getattr(step, part)) >= 0) for part in PARTS)
+    assert step.least <= step.total * (1 + 1e-9)
+    assert step.total <= step.most * (1 + 1e-9)
+
+
+def test_what_bounds_a_step() -> None:
+    """Few requests wait for memory, many for arithmetic, a small model cut far for messages and launches."""
+    assert BOUNDS[int(decode(by="ideal", batch=1).bound)] == "memory"
+    assert BOUNDS[int(prefill(by="ideal", tokens=8192, layout=Layout()).bound)] == "compute"
+    assert BOUNDS[int(decode("meta-llama/Meta-Llama-3.1-8B", batch=1).bound)] == "overhead"
+    assert BOUNDS[int(decode(batch=1, layout=Layout(tensor=32)).bound)] == "communication"
+
+
+@given(tokens=st.integers(min_value=1, max_value=10_000), expert=st.sampled_from([1, 4, 8, 128]))
+def test_experts_touched(tokens: int, expert: int) -> None:
+    """Never more than the group holds or than are chosen, all in the end, fewer when some are popular."""
+    experts = Experts(count=128, chosen=8, inputs=1, width=1)
+    layout = Layout(tensor=128, expert=expert)
+    even, skewed = (
+        float(experts_touched(experts, tokens=tokens, layout=layout, skew=skew)) for skew in (0.0, 2.0)
+    )
+    held = 128 / expert
+    assert even == pytest.approx(held * (1 - (1 - 8 / 128) ** tokens))
+    assert 0 < skewed <= even <= min(held, 8 * tokens / expert) + 1e-9
+    assert float(experts_touched(experts, tokens=1e9, layout=layout, skew=0.0)) == pytest.approx(held)
+
+
+def test_experts_of_an_expert_parallel_group_are_read_once() -> None:
+    """All ranks together read each expert once, however experts are laid out, when all are touched."""
+    cut, spread = (
+        decode(QWEN_MOE, by="ideal", layout=Layout(tensor=8, expert=expert), batch=4096).experts
+        for expert in (1, 8)
+    )
+    assert cut == pytest.approx(spread, rel=0.01)
+
+
+def test_latent_attention_turns_compute_bound() -> None:
+    """128 heads share one latent, 242 FLOP per byte: at the rates reached arithmetic limits decode, not traffic."""
+    step = decode(DEEPSEEK, layout=Layout(), batch=256, length=8192)
+    flop = 61 * 256 * 8192 * 2 * 128 * (2 * 512 + 64)
+    assert step.attention == pytest.approx(
+        flop / 989.4e12 / engine("vllm").speed.attention_compute, rel=0.001
+    )
+
+
+def test_tensor_parallelism_does_not_cut_a_latent() -> None:
+    one, eight = (
+        decode(DEEPSEEK, by="ideal", layout=Layout(tensor=tensor), batch=64, length=32_768).attention
+        for tensor in (64, 128)
+    )
+    assert one == pytest.approx(eight)
+
+
+def test_windows_stop_the_growth_of_attention() -> None:
+    window = GroupedQuery(hidden=1, heads=1, kv_heads=1, head_dim=1, value_dim=1, window=128)
+    assert [attended(window, length=length) for length in (64, 128, 1000)] == [64, 128, 128]
+    sparse = window.model_copy(update={"window": None, "sparse_top_k": 2048})
+    assert attended(sparse, length=100_000) == 2048
+
+
+def test_folded_attention_reads_a_window_and_its_choices() -> None:
+    mixer = Compressed(
+        hidden=1, heads=1, head_dim=1, window=128, ratio=4, sparse_top_k=512, tensor_parameters=0,
+        replicated_parameters=0,
+    )  # fmt: skip
+    assert [attended(mixer, length=length) for length in (64, 1024, 100_000)] == [80, 384, 640]
+
+
+def test_recurrences_do_not_grow() -> None:
+    transformer = model(NEMOTRON)
+    recurrent = next(block.mixer for block in transformer.blocks if isinstance(block.mixer, Recurrent))
+    assert attended(recurrent, length=10**6) == 0
+
+
+@given(tokens=st.integers(min_value=1, max_value=5000), prior=st.integers(min_value=0, max_value=5000))
+def test_causal_attention_of_a_chunk_counts_every_position_once(tokens: int, prior: int) -> None:
+    """The sum over queries, done one by one."""
+    window = GroupedQuery(hidden=1, heads=1, kv_heads=1, head_dim=1, value_dim=1, window=700)
+    one_by_one = np.minimum(np.arange(prior, prior + tokens) + 0.5, 700).sum()
+    assert float(attended_in_total(window, tokens=tokens, prior=prior)) == pytest.approx(one_by_one, abs=0.3)
+
+
+def test_chunks_of_a_prompt_attend_to_as_much_as_the_whole() -> None:
+    whole = prefill(by="ideal", tokens=8192).attention
+    chunks = sum(prefill(by="ideal", tokens=2048, prior=prior).attention for prior in range(0, 8192, 2048))
+    assert chunks == pytest.approx(whole)
+
+
+def test_pipelines_do_not_shorten_a_token_and_keep_the_rest_busy() -> None:
+    """One request: the same work, plus the sends. Many: each stage serves the other micro-batches meanwhile."""
+    alone, staged = (
+        decode(by="ideal", layout=Layout(tensor=4, pipeline=pipeline), batch=1) for pipeline in (1, 2)
+    )
+    assert staged.total == pytest.approx(alone.total + staged.send)
+    assert alone.bubble == 0
+    full = decode(by="ideal", layout=Layout(tensor=4, pipeline=4), batch=256)
+    assert full.bubble == pytest.approx(0, abs=1e-12)
+
+
+def test_the_fullest_stage_sets_the_pace() -> None:
+    """61 layers on 4 stages are 15, 15, 16 and 15: four micro-batches take 4 x 16 layers' time."""
+    share = waiting_share(model(DEEPSEEK), layout=Layout(pipeline=4), in_flight=np.asarray(4))
+    assert float(share) == pytest.approx(4 * 16 / 61 - 1)
+    assert float(waiting_share(model(DEEPSEEK), layout=Layout(pipeline=4), in_flight=np.asarray(1))) == 0
+
+
+def test_attention_replicas_share_the_requests() -> None:
+    tensor, data = (
+        decode(DEEPSEEK, layout=layout, batch=256, length=4096, by="ideal").attention
+        for layout in (Layout(tensor=8, expert=8), Layout(data=8, expert=8))
+    )
+    assert data <= tensor
+
+
+def test_context_parallelism_shares_a_long_prompt() -> None:
+    one, four = (
+        prefill(by="ideal", layout=Layout(tensor=2, context=context), tokens=131_072) for context in (1, 4)
+    )
+    assert four.attention == pytest.approx(one.attention / 4)
+    assert four.linear == pytest.approx(one.linear / 4, rel=0.001)
+    assert four.send > one.send
+
+
+def test_elementwise() -> None:
+    """A grid is the same as point by point."""
+    kinds = [Layout(tensor=8), Layout(tensor=2, data=4, expert=8), Layout(tensor=4, pipeline=2)]
+    many = np.array([1, 7, 64, 500])
+    grid = decode(QWEN_MOE, layout=Layout.stack(kinds).column(), batch=many)
+    for row, layout in enumerate(kinds):
+        for column, batch in enumerate(many):
+            one = decode(QWEN_MOE, layout=layout, batch=int(batch)).total
+            assert np.broadcast_to(grid.total, (3, 4))[row, column] == pytest.approx(float(one), rel=1e-12)
+
+
+def test_an_engine_that_reaches_less_is_slower() -> None:
+    """Every share of the ideal profile is one and every overhead nothing, so no engine beats it."""
+    for name in ENGINES:
+        assert decode(by="ideal").total <= decode(by=name).total
+    assert isinstance(engine("ideal").speed, SpeedProfile)
