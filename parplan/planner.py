@@ -361,6 +361,7 @@ def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[
         workload=problem.workload,
         concurrency=concurrency,
         capacity=held.capacity,
+        settings=problem.settings,
     )
     return held, served
 

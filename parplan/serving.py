@@ -8,11 +8,13 @@ from parplan.calibration import Engine
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import tier_value
+from parplan.memory import Settings, limits
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
 from parplan.units import Count, Number, Seconds, TokensPerSecond
 from parplan.workload import Workload
+
+DEFAULTS = Settings()
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def prefill(
     gpu: Gpu,
     engine: Engine,
     workload: Workload,
+    step_tokens: int,
     decode: Step,
 ) -> Prefill:
     """One prompt's prefill, in chunks of the engine's step size; what the prefix cache holds is skipped.
@@ -84,11 +87,14 @@ def prefill(
         latency  step with one chunk x (1 + (chunks - 1) / stages)
         one      step with one chunk - mixed x what launching one by one adds
         shared   mixed x (launches + arithmetic idle in decode)
+
+    Args:
+        step_tokens: most tokens of one step.
+        decode: the step its chunks ride on.
     """
     stages = np.asarray(layout.pipeline)
     new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
-    size = tier_value(engine.memory.batched_tokens, gpu=gpu)
-    chunks, most = np.ceil(new / size), np.maximum(1.0, np.floor(size / new))
+    chunks, most = np.ceil(new / step_tokens), np.maximum(1.0, np.floor(step_tokens / new))
     tokens = new / chunks
     one, full = (
         prefill_step(
@@ -126,6 +132,7 @@ def serve(
     workload: Workload,
     concurrency: Count,
     capacity: Count,
+    settings: Settings = DEFAULTS,
 ) -> Serving:
     """A closed loop: `concurrency` clients that each send the next request when the last one is answered.
 
@@ -139,8 +146,10 @@ def serve(
     Args:
         concurrency: [batches].
         capacity: requests of full length the KV pool holds, [layouts, 1] or broadcastable; may be infinite.
+        settings: slots and tokens of a step, where the user sets them.
     """
-    slots = tier_value(engine.memory.sequences, gpu=gpu) * np.asarray(layout.data)
+    told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, workload=workload)
+    slots = told.sequences * np.asarray(layout.data)
     running = np.maximum(1.0, np.minimum(concurrency, np.minimum(capacity, slots)))
     decode = decode_step(
         transformer,
@@ -152,7 +161,14 @@ def serve(
         length=workload.mean_length,
     )
     prompt = prefill(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine, workload=workload, decode=decode
+        transformer,
+        precision,
+        layout=layout,
+        gpu=gpu,
+        engine=engine,
+        workload=workload,
+        step_tokens=told.batched_tokens,
+        decode=decode,
     )
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     rate = others * (prompt.chunks / workload.output)
