@@ -71,8 +71,9 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     """The layout with the fewest GPUs to buy, then the most tokens per second, of those allowed.
 
     At a fixed number of requests in hand, more tokens per second and less time per request are the same thing.
-    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins, one that
-    repeats attention counting twice, since it costs memory. Unwise layouts only count where no other is allowed.
+    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins; repeating
+    attention (it costs memory) and leaving bought GPUs idle count as one more each. Unwise layouts only count where no
+    other is allowed.
     """
     if not among.any():
         return None
@@ -82,8 +83,8 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     rate = np.where(fewest, result.at_asked(result.serving.tokens_per_s), -np.inf)
     close = rate >= rate.max() * (1 - INDISTINCT)
     kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
-    repeated = (result.layout.data > 1) * 1
-    return int(np.lexsort((-rate, kinds + repeated, ~close))[0])
+    wasteful = 1 * (result.layout.data > 1) + 1 * (bought > result.gpus)
+    return int(np.lexsort((-rate, kinds + wasteful, ~close))[0])
 
 
 def recommended_index(result: Result) -> int | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from parplan.calibration import SpeedProfile
 from parplan.hardware import Gpu
-from parplan.units import US, Bytes, BytesPerSecond, Count, Seconds
+from parplan.units import GB, US, Bytes, BytesPerSecond, Count, Seconds
 
 HOP: dict[str, Seconds] = {"Ampere": 2.1 * US, "Ada": 2.4 * US, "Hopper": 1.57 * US, "Blackwell": 2.5 * US}
 """Latency of one step of a collective by GPU architecture: the slope of NCCL's 512-byte all-reduce over 2, 4 and 8
@@ -22,6 +22,13 @@ HOP_ELSEWHERE: Seconds = 2.1 * US
 NETWORK_HOP: Seconds = 12 * US
 """One step between nodes: 16-GPU all-reduces over two nodes start at 30.5 us (H100, InfiniBand NDR) and 36 us (B200),
 12 to 15 us above one node. Source: NCCL test outputs of Nebius and Lambda, read 2026-11-29."""
+LOW_LATENCY_RATE: BytesPerSecond = 8.7 * GB
+"""Bytes/s of a small all-reduce between nodes, sent with a flag in every word (NCCL's LL protocol): its slope from 64
+to 512 KiB over two nodes, 8 GPUs each (H100 37.6 to 91 us on Nebius; B200 44 to 66 us at 256 KiB on Lambda).
+Source: dstackai/dstack, mkdocs/docs/examples/clusters/{nebius,lambda}.md, nccl-tests output, read 2026-11-29."""
+BULK_HOPS = 28.8
+"""What sending in bulk between nodes takes besides, in hops: 45 us on H100 and 72 us on B200 for 1 and 2 MiB. Source:
+as `LOW_LATENCY_RATE`."""
 NO_NETWORK: BytesPerSecond = 1.0
 """Stands for the network of a GPU that is not sold with one: a layout that needs it is never the fast one."""
 PCIE_SHARE = 0.5
@@ -53,8 +60,8 @@ def near_bandwidth(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSe
 
 
 def network_bandwidth(*, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
-    """One-way bytes/s of a GPU's own network adapter; one that is not sold with any has next to none."""
-    return speed.network * (gpu.network or NO_NETWORK)
+    """One-way bytes/s of a GPU to other domains: its own network adapter, else PCIe; with neither, next to none."""
+    return speed.network * (gpu.network or gpu.pcie or NO_NETWORK)
 
 
 def hop_time(*, gpu: Gpu, speed: SpeedProfile) -> Seconds:
@@ -80,7 +87,7 @@ def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
         ring       (n + 2) hops + 2 (n - 1) / n m / b
 
     Over PCIe the ring. Across k nodes of n GPUs the ring inside and, at the same time, 2 (k - 1) / k m / n through
-    each GPU's adapter (hierarchical).
+    each GPU's adapter (hierarchical), in bulk or, for small messages, word by word (see `LOW_LATENCY_RATE`).
 
     Args:
         message: bytes every GPU contributes. [layouts, batches] or a scalar.
@@ -95,7 +102,8 @@ def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
     per_byte = 2 * (near - 1) / near / bandwidth
     far = 2 * (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed)
     ring_start = busy * (near + 2) * hop + network_start(ranks, gpu=gpu, speed=speed)
-    ring = ring_start + message * np.maximum(per_byte, far)
+    bulk = np.where(nodes > 1, BULK_HOPS * hop, 0.0) + message * np.maximum(per_byte, far)
+    ring = ring_start + np.where(nodes > 1, np.minimum(bulk, message / LOW_LATENCY_RATE), bulk)
     if gpu.fabric == "pcie":
         return ring
     alone = np.where(nodes > 1, np.inf, busy * start)

@@ -53,6 +53,8 @@ class Gpu(Value):
     """GPUs in the usual node; with fabric pcie these talk over PCIe."""
     network: BytesPerSecondField | None = None
     """One-way network bandwidth between nodes, per GPU, of the systems it is usually sold in. None: not sold with one."""
+    pcie: BytesPerSecondField | None = None
+    """One-way PCIe bandwidth of one GPU, where a node holds several domains that only PCIe joins."""
     tdp: WattsField | None = None
     year: int = Field(ge=2015, le=2030)
     note: str = ""

@@ -21,6 +21,8 @@ from parplan.workload import Workload
 
 Mask: TypeAlias = NDArray[np.bool_]
 UNQUANTISED_BITS = 16
+PADDED = frozenset({"mxfp4"})
+"""Formats whose shards engines pad to whole blocks (vLLM and SGLang mxfp4.py round a shard's width up)."""
 VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
 
@@ -124,7 +126,8 @@ def _kv_uneven(kv_heads: Iterable[int], tensor: Any) -> Any:
 
 
 def _blocks_of(case: Case, component: Component) -> int:
-    return case.precision.weights[component].block
+    stored = case.precision.weights[component]
+    return 1 if stored.name in PADDED else stored.block
 
 
 def _dense_widths(case: Case) -> list[int]:

@@ -19,7 +19,7 @@ from parplan.collectives import (
     send_time,
 )
 from parplan.hardware import Gpu
-from parplan.units import GB, MIB, US, Seconds
+from parplan.units import GB, KIB, MIB, US, Seconds
 
 COLLECTIVES = (all_reduce_time, all_gather_time, reduce_scatter_time, all_to_all_time)
 GPUS = ("h100-sxm", "b200-sxm", "a100-sxm-80", "gb200-nvl72", "mi300x", "l40s")
@@ -166,3 +166,23 @@ def test_elementwise() -> None:
     for row, count in enumerate((1, 2, 8, 16)):
         for column, message in enumerate(messages):
             assert np.asarray(grid)[row, column] == all_reduce_time(float(message), **on("h100-sxm", count))
+
+
+@pytest.mark.parametrize(
+    ("name", "kib", "measured"),
+    [
+        ("h100-sxm", 16, 36), ("h100-sxm", 64, 37.6), ("h100-sxm", 128, 43), ("h100-sxm", 256, 59),
+        ("h100-sxm", 512, 91), ("h100-sxm", 1024, 82), ("h100-sxm", 4096, 112), ("h100-sxm", 16384, 205),
+        ("h100-sxm", 65536, 476), ("b200-sxm", 16, 42), ("b200-sxm", 64, 44),
+        ("b200-sxm", 256, 66), ("b200-sxm", 1024, 115.5), ("b200-sxm", 4096, 117.5), ("b200-sxm", 16384, 185),
+        ("b200-sxm", 65536, 350),
+    ],
+)  # fmt: skip
+def test_all_reduces_over_two_nodes_as_published(name: str, kib: int, measured: float) -> None:
+    """NCCL over two nodes of 8: H100 on Nebius, B200 on Lambda (dstackai/dstack, nccl-tests outputs).
+
+    The median of the two directions is compared; 512 KiB on B200 is left out, its runs differ by a factor of two.
+    From 256 MiB up NCCL sums inside the switch (NVLS), which is not modelled: 512 MiB come out 46 % too slow.
+    """
+    time = all_reduce_time(kib * KIB, ranks=16, gpu=gpu(name), speed=speed("vllm"))
+    assert float(time) == pytest.approx(measured * US, rel=0.3)

@@ -1,5 +1,6 @@
 """Hard constraints: cases users reported, with the rule that must catch each."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from parplan.layout import Layout
 from parplan.memory import Settings
 from parplan.objections import RULES, broken, divisors, objections
 from parplan.planner import Problem, case_of, chosen_precision, evaluate
+from parplan.validate import engine_named, published_in, transformer_named, weight_format
 from parplan.workload import Workload
 
 FORMATS = catalog.formats()
@@ -118,6 +120,61 @@ def test_judging_many_layouts_agrees_with_judging_one() -> None:
     for index, layout in enumerate(single):
         errors = {rule for rule, severity in rules_broken(of, layout).items() if severity == "error"}
         assert errors == {rule for rule, mask in masks.items() if mask[index]}
+
+
+MEASURED = sorted(
+    {
+        tuple(
+            row[k]
+            for k in ("model", "gpu", "engine", "engine_version", "weights", "tensor", "data", "expert")
+        )
+        for row in csv.DictReader(
+            (catalog.ROOT / "measurements" / "speed.csv").read_text("utf-8").splitlines()
+        )
+    }
+)
+
+
+UNSTATED = {
+    ("Qwen/Qwen3-235B-A22B", "h200-sxm", "vllm", "0.12.0", "fp8", "1", "1", "1"),  # 220 GiB on one GPU of 140
+    (
+        "deepseek-ai/DeepSeek-R1",
+        "b200-sxm",
+        "sglang",
+        "0.5.9",
+        "fp8",
+        "4",
+        "1",
+        "1",
+    ),  # needs a share above the default
+}
+"""Runs whose layout or memory share cannot be what the row and the engine's defaults say."""
+
+
+@pytest.mark.parametrize("run", [run for run in MEASURED if run not in UNSTATED], ids="-".join)
+def test_a_layout_somebody_measured_is_legal(run: tuple[str, ...]) -> None:
+    """Every published run starts, so no rule may forbid it."""
+    model, gpu, engine, version, weights, *cuts = run
+    stored = weight_format(model, stated=weights)
+    transformer = transformer_named(model, weights=stored)
+    of = replace(
+        problem("openai/gpt-oss-20b", gpu=gpu),
+        transformer=transformer,
+        precision=chosen_precision(
+            transformer,
+            weights=None if stored is None or published_in(transformer, stored) else stored,
+            kv=FORMATS["fp8"],
+            formats=FORMATS,
+        ),
+        engine=engine_named(engine, version=version),
+    )
+    tensor, data, expert = map(int, cuts)
+    errors = [
+        r
+        for r, s in rules_broken(of, Layout(tensor=tensor, data=data, expert=expert)).items()
+        if s == "error"
+    ]
+    assert errors == []
 
 
 def test_every_rule_names_its_source_and_a_way_out() -> None:
