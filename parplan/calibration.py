@@ -197,6 +197,26 @@ class SpeedProfile(Value):
     prompt rides on one."""
 
 
+class Errors(Value):
+    """Relative errors of predictions against published measurements."""
+
+    rows: int = Field(ge=1)
+    median: float = Field(ge=0)
+    p90: float = Field(ge=0)
+    bias: float
+    """Median of the signed error."""
+
+
+class SpeedErrors(Value):
+    """Errors of an engine's speed constants, as fitted and in cross-validation."""
+
+    tpot_fitted: Errors
+    ttft_fitted: Errors
+    tpot_left_out: Errors
+    """Every pair of model and GPU predicted by constants fitted without it."""
+    ttft_left_out: Errors
+
+
 class Engine(Value):
     """An inference engine, or `ideal`: pure roofline with nothing on top."""
 
@@ -212,4 +232,6 @@ class Engine(Value):
     """It can spread experts over fewer groups than GPUs and cut each among the rest (hybrid expert tensor parallel)."""
     memory: MemoryProfile
     speed: SpeedProfile
+    errors: SpeedErrors | None = None
+    """How wrong the speed constants were found to be. None: they are a bound (`ideal`), not a prediction."""
     sources: tuple[Source, ...] = Field(min_length=1)

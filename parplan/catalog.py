@@ -3,6 +3,7 @@
 A broken file stops the program with the file, the entry, the field and the reason.
 """
 
+import csv
 import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -149,11 +150,25 @@ def engines() -> Mapping[str, Engine]:
             Engine,
             {"name": name}
             | fields
-            | {"speed": speeds[fields["speed"]]["profile"], "sources": _cited(fields["sources"], path=path)},
+            | _calibrated(speeds[fields["speed"]])
+            | {"sources": _cited(fields["sources"], path=path)},
             path=path,
         )
         for name, fields in _document(path).items()
     }
+
+
+def _calibrated(speed: Mapping[str, Any]) -> dict[str, Any]:
+    """A speed profile and its errors, as fields of an engine."""
+    errors = {name.replace(" ", "_"): found for name, found in speed.get("errors", {}).items()}
+    return {"speed": speed["profile"], "errors": errors or None}
+
+
+@cache
+def measured_runs() -> frozenset[tuple[str, str, str]]:
+    """Model, GPU and engine of every published speed measurement in the catalogue."""
+    rows = csv.DictReader((ROOT / "measurements" / "speed.csv").read_text(encoding="utf-8").splitlines())
+    return frozenset((row["model"], row["gpu"], row["engine"]) for row in rows)
 
 
 @cache
