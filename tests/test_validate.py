@@ -5,23 +5,34 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parplan import catalog
+from parplan.layout import Layout
+from parplan.memory import memory
+from parplan.serving import serve
 from parplan.validate import (
+    MANY,
     MEMORY_COLUMNS,
     Report,
     Row,
     RowError,
     base_name,
+    benchmark_kv,
+    benchmark_layout,
+    benchmark_run,
     engine_named,
     gpu_named,
     kv_format,
     measured_fit,
     number,
+    queued,
     relative_error,
     report_json,
     report_of,
+    stated_tokens,
+    static_batch,
     transformer_named,
     validation,
     weight_format,
@@ -74,6 +85,30 @@ TIMED = {
     "ttft_ms": "",
     "tpot_ms": "7.5",
 }
+BENCHMARKED = {
+    "id": "C1",
+    "source": "TensorRT-LLM perf-overview.md",
+    "model": "Llama-3.3-70B",
+    "arch": "dense",
+    "gpu": "H100-SXM",
+    "n_gpus": "2",
+    "tp": "2",
+    "pp": "1",
+    "ep": "",
+    "dp": "1",
+    "framework": "trtllm(pytorch backend)",
+    "fw_version": "1.0",
+    "weight_dtype": "fp8",
+    "kv_dtype": "",
+    "isl": "1000",
+    "osl": "1000",
+    "concurrency_or_batch": "saturated",
+    "mode": "offline-throughput",
+    "metric": "out_tok_s_total",
+    "value": "4205",
+    "notes": "num_requests=3000",
+}
+BATCH = {"concurrency_or_batch": "8", "mode": "static-batch"}
 
 
 def one(cells: Mapping[str, str]) -> Row:
@@ -344,3 +379,169 @@ def test_a_file_of_other_columns_is_refused(tmp_path: Path, content: str) -> Non
 def test_a_missing_file_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"in\.csv"):
         validation(tmp_path / "in.csv")
+
+
+# --- benchmark runs
+
+
+def benchmarked(**changed: str) -> float:
+    """The predicted figure of a benchmark."""
+    return one(BENCHMARKED | changed).predicted["value"]
+
+
+def test_a_benchmark_is_predicted_and_grouped_by_its_kind() -> None:
+    """TensorRT-LLM 1.0 on two H100: 4,205 output tokens per second."""
+    row = one(BENCHMARKED)
+    assert row.predicted["value"] == pytest.approx(4205, rel=0.25)
+    assert row.group["mode"] == "offline-throughput"
+    assert row.group["precision"] == "fp8"
+    text = written_report(report_of([BENCHMARKED, BENCHMARKED | BATCH], columns=list(BENCHMARKED)))
+    assert "value by mode" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"framework": "llama.cpp"}, "not modelled"),
+        ({"framework": "TensorRT 10.11, CUDA 12.9"}, "not modelled"),
+        ({"tp": "", "pp": "", "dp": ""}, "layout not stated"),
+        ({"tp": "4"}, "another number of GPUs"),
+        ({"isl": "short"}, "isl is not one number"),
+        ({"isl": "~~"}, "isl is not one number"),
+        ({"mode": "mlperf-offline"}, "mode"),
+        ({"metric": "joules"}, "metric"),
+        ({"mode": "static-batch"}, "batch not stated"),
+        ({"mode": "decode-only(saturated)"}, "batch not stated"),
+        ({"notes": "MTP=3, acceptance length 2.82"}, "drafted tokens"),
+        ({"notes": "MTP3 + relaxed acceptance"}, "drafted tokens"),
+        ({"mode": "decode-only(simulated MTP, slow attention)"}, "computed figure"),
+        ({"framework": "vLLM", "fw_version": "2023-11"}, "CUDA graphs"),
+        ({"gpu": "TPU v5e"}, "not in the catalogue"),
+        ({"weight_dtype": "q4_k_m"}, "weight format"),
+    ],
+)
+def test_a_benchmark_that_says_too_little_is_skipped(changed: dict[str, str], reason: str) -> None:
+    row = one(BENCHMARKED | changed)
+    assert row.predicted == {}
+    assert reason in row.skipped
+
+
+@pytest.mark.parametrize(
+    ("written", "tokens"),
+    [("~294 mean(OpenOrca)", 294), ("~9428 mean", 9428), ("274.3", 274), ("2,048", 2048), ("", 1), ("0", 1)],
+)
+def test_lengths_in_words(written: str, tokens: int) -> None:
+    assert stated_tokens({"isl": written}, "isl") == tokens
+
+
+@pytest.mark.parametrize(
+    ("changed", "layout"),
+    [
+        ({}, Layout(tensor=2)),
+        ({"n_gpus": "8", "tp": "2", "pp": "4"}, Layout(tensor=2, pipeline=4)),
+        ({"n_gpus": "8", "tp": "8", "ep": "8", "dp": "8"}, Layout(data=8, expert=8)),
+        ({"n_gpus": "4", "tp": "2", "pp": "2", "ep": "2", "dp": "2"}, Layout(data=2, pipeline=2, expert=2)),
+        ({"n_gpus": "8", "tp": "8", "ep": "4"}, Layout(tensor=8, expert=4)),
+        ({"arch": "moe", "notes": "enable_attention_dp"}, Layout(data=2, expert=2)),
+        ({"notes": "enable_attention_dp"}, Layout(tensor=2)),
+        ({"n_gpus": "1", "tp": "", "pp": "", "dp": ""}, Layout()),
+    ],
+)
+def test_every_gpu_of_a_benchmark_has_its_place(changed: dict[str, str], layout: Layout) -> None:
+    assert benchmark_layout(BENCHMARKED | changed) == layout
+
+
+@pytest.mark.parametrize(
+    ("changed", "kv"),
+    [
+        ({}, "fp8"),
+        ({"weight_dtype": "nvfp4", "gpu": "B200-SXM"}, "fp8"),
+        ({"weight_dtype": "fp16"}, ""),
+        ({"weight_dtype": "mxfp4", "gpu": "H200-SXM"}, ""),
+        ({"weight_dtype": "mxfp4", "gpu": "B200-SXM"}, "fp8"),
+        ({"kv_dtype": "bf16"}, "bf16"),
+    ],
+)
+def test_the_cache_of_a_benchmark_follows_its_checkpoint(changed: dict[str, str], kv: str) -> None:
+    assert benchmark_kv(BENCHMARKED | changed, engine="trtllm") == kv
+    assert benchmark_kv(BENCHMARKED | changed, engine="vllm") == changed.get("kv_dtype", "")
+
+
+def test_metrics_agree_with_each_other() -> None:
+    total, each, node = (benchmarked(metric=f"out_tok_s_{of}") for of in ("total", "per_gpu", "per_node"))
+    assert total == pytest.approx(2 * each)
+    assert node == pytest.approx(8 * each)
+    assert total == pytest.approx(1000 * benchmarked(metric="req_s"))
+    assert benchmarked(metric="in_tok_s_total") == pytest.approx(total)  # as many in as out
+    token, latency = (benchmarked(metric=metric, **BATCH) for metric in ("tpot_ms", "e2e_latency_ms"))
+    first = benchmarked(metric="ttft_ms", **BATCH)
+    assert latency == pytest.approx(first + 999 * token)
+    assert benchmarked(metric="e2e_latency_s", **BATCH) == pytest.approx(latency / 1000)
+    assert benchmarked(metric="tok_s_user", **BATCH) == pytest.approx(1000 / token)
+    assert benchmarked(metric="tpot_ms", notes="DERIVED", **BATCH) == pytest.approx(latency / 1000)
+    assert benchmarked(**BATCH) == pytest.approx(8 * 1000 / latency * 1000)
+
+
+def test_a_static_batch_of_one_is_a_single_request() -> None:
+    run = benchmark_run(BENCHMARKED)
+    alone = static_batch(run, requests=1)
+    done = serve(*run.model, **run.place, workload=run.workload, concurrency=1, capacity=np.inf)
+    assert alone.ttft == pytest.approx(done.ttft)
+    assert alone.tpot == pytest.approx(done.tpot)
+    assert alone.requests_per_s == pytest.approx(done.requests_per_s)
+
+
+def test_larger_batches_take_longer_and_deliver_more() -> None:
+    run = benchmark_run(BENCHMARKED)
+    batches = [static_batch(run, requests=requests) for requests in (1, 2, 8, 32, 128)]
+    for name, rising in (("ttft", True), ("tpot", True), ("latency", True), ("requests_per_s", True)):
+        values = [float(np.squeeze(getattr(batch, name))) for batch in batches]
+        assert (values == sorted(values)) is rising
+
+
+def test_requests_that_find_room_together_run_as_one_wave() -> None:
+    run = benchmark_run(BENCHMARKED)
+    few = queued(run, clients=MANY, requests=16)
+    done = serve(*run.model, **run.place, workload=run.workload, concurrency=16, capacity=np.inf)
+    assert few.requests_per_s == pytest.approx(done.requests_per_s)
+
+
+def test_the_last_wave_matters_less_the_more_requests_there_are() -> None:
+    run = benchmark_run(BENCHMARKED)
+    held = memory(*run.model, **run.place, workload=run.workload, concurrency=MANY)
+    room = int(np.squeeze(held.capacity))
+    always = queued(run, clients=MANY, requests=None).requests_per_s
+    whole = queued(run, clients=MANY, requests=3 * room).requests_per_s
+    short, long = (queued(run, clients=MANY, requests=waves * room + 1).requests_per_s for waves in (1, 20))
+    assert whole == pytest.approx(always)
+    assert short < long < always
+
+
+def test_stated_slots_bound_what_runs() -> None:
+    slots = [benchmarked(notes=f"max_num_seqs={count}") for count in (4, 16, 64)]
+    assert slots == sorted(slots)
+    assert slots[0] < 0.5 * slots[2]
+
+
+def test_prefill_and_decode_alone() -> None:
+    """Without the other phase, prompts and tokens pass at a higher rate than with it."""
+    alone = {
+        "model": "DeepSeek-V3", "arch": "moe", "framework": "sglang", "fw_version": "2025-05", "n_gpus": "8",
+        "tp": "1", "dp": "8", "ep": "8", "gpu": "H200-SXM",
+    }  # fmt: skip
+    prompts = {"mode": "prefill-only(saturated)", "concurrency_or_batch": "16384 tok/GPU", "osl": ""}
+    tokens = {"mode": "decode-only(saturated)", "concurrency_or_batch": "64/GPU"}
+    both = benchmarked(**alone)
+    assert benchmarked(**alone | prompts, metric="in_tok_s_total") > both
+    assert benchmarked(**alone | tokens) > both
+
+
+def test_compiled_engines_start_prompts_sooner() -> None:
+    """TensorRT-LLM 0.9: 5.7 ms for 128 tokens of Llama-2-7B on an H200."""
+    prompt = {
+        "model": "Llama-2-7B", "gpu": "H200-SXM", "n_gpus": "1", "tp": "1", "isl": "128", "osl": "1",
+        "metric": "ttft_ms", "mode": "static-batch low-latency", "concurrency_or_batch": "1",
+    }  # fmt: skip
+    before = benchmarked(**prompt, framework="trtllm", fw_version="0.9.0")
+    assert before == pytest.approx(5.7, rel=0.5)
+    assert before < 0.5 * benchmarked(**prompt)
