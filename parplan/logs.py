@@ -704,7 +704,7 @@ def predicted_memory(figures: LogFigures, scenario: Scenario) -> Memory:
     return memory(
         problem.transformer,
         problem.precision,
-        layout=Layout(**cuts, decode_context=layout_of(figures).decode_context),
+        layout=Layout(**cuts),
         gpu=problem.gpu.model_copy(update={"memory": total}),
         engine=problem.engine,
         workload=Workload(prompt=max(length - 1, 1), output=1),
@@ -772,6 +772,9 @@ def scenario_from(figures: LogFigures) -> tuple[dict[str, Any], tuple[str, ...]]
         messages.append(f"The log does not state the version of {LABELS[figures.engine]}.")
     if (share := figures.number("utilization")) is not None:
         changes["utilization"] = round(100 * share, 4)
+    for field, quantity in (("slots", "max_num_seqs"), ("step_tokens", "max_batched_tokens")):
+        if (number := figures.number(quantity)) is not None:
+            changes[field] = int(number)
     if "tensor" in figures.found:
         _layout_changes(figures, changes, model=model)
     else:

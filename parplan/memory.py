@@ -51,6 +51,18 @@ class Settings(Value):
     """Load the checkpoint's multi-token-prediction layers, to draft tokens with (speculative decoding)."""
     redundant_experts: int = Field(default=0, ge=0, le=4096)
     """Copies of busy experts beside the model's own, per layer (expert load balancing, vLLM `--eplb-config`)."""
+    activations: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of the activation peak as a log states them. None: predicted."""
+    non_torch: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of communication buffers and libraries as a log states them. None: predicted."""
+    graphs: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of recorded CUDA graphs as a log states them. None: predicted."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Overheads that were measured rather than predicted, bytes by name."""
+        stated = {name: getattr(self, name) for name in ("activations", "non_torch", "graphs")}
+        return {name: amount for name, amount in stated.items() if amount is not None}
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ class Limits:
     """Largest batch recorded as a CUDA graph, [...]; 0: none."""
     length: int
     """Longest request it is told to expect, tokens."""
+    measured: dict[str, float]
+    """Overheads taken from a log, bytes by name."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +267,7 @@ def limits(
         batched_tokens=batched_tokens,
         largest_graph=np.zeros_like(recorded) if settings.eager else recorded,
         length=settings.max_length or workload.length,
+        measured=settings.measured,
     )
 
 
@@ -490,6 +505,7 @@ def stage_budgets(
         "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
         "graphs": stage_graph_bytes(transformer, profile=profile, layout=layout, largest=told.largest_graph),
     }
+    parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
     counted: Array = np.asarray(sum((parts[name] for name in sorted(profile.inside)), start=np.zeros(1)))
     held, share = cast(Array, sum(weights.values())), told.utilization[..., None]
     free = gpu.memory - context

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parplan import plan
 from parplan.logs import (
     LONGEST_LOG,
     PLACE,
@@ -274,7 +275,8 @@ def test_a_scenario_is_taken_over() -> None:
     changes, messages = scenario_from(log_figures(log("vllm-0.19-tp2")))
     assert changes == {
         "model": "meta-llama/Llama-3.3-70B-Instruct", "weights": "fp8", "kv": "auto", "engine": "vllm-0.17",
-        "utilization": 95.0, "tensor": 2, "data": 1, "pipeline": 1, "expert": 1, "context": 1, "replicas": 1,
+        "utilization": 95.0, "slots": 1024, "step_tokens": 8192, "tensor": 2, "data": 1, "pipeline": 1, "expert": 1, "context": 1,
+        "decode_context": 1, "replicas": 1,
     }  # fmt: skip
     assert any("H100 SXM" in message and "A100 SXM" in message for message in messages)
     assert any("RedHatAI" in message for message in messages)
@@ -410,3 +412,17 @@ def test_only_the_start_of_a_log_without_end_is_read() -> None:
     figures = log_figures(text)
     assert figures.number("kv") == pytest.approx(10 * GIB)
     assert any("Only the first" in message for message in figures.messages)
+
+
+def pool_of(scenario: Scenario) -> float:
+    """GiB a GPU of the fixed layout grants to the cache."""
+    return float(plan(scenario).result.plan(0).memory.pool) / GIB
+
+
+def test_measured_overheads_taken_over_bring_the_pool_closer_to_the_log() -> None:
+    figures = log_figures(log("vllm-0.19-tp2"))
+    changes = scenario_from(figures)[0] | {"gpu": "h100-sxm"}
+    logged = (figures.number("kv") or 0) / GIB
+    predicted, told = pool_of(Scenario(**changes)), pool_of(Scenario(**changes | measured_overheads(figures)))
+    assert told == pytest.approx(logged, abs=0.05)
+    assert abs(told - logged) < abs(predicted - logged)
