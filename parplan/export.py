@@ -53,6 +53,7 @@ def plan_json(plan: Plan) -> Json:
         "fits": plan.legal,
         "holds": plan.holds,
         "meets_targets": plan.in_time,
+        "nearest": plan.nearest and layout_json(plan.nearest),
         "objections": [asdict(objection) for objection in plan.objections],
         "memory": {
             name: _number(gib(getattr(memory, name)))

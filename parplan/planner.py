@@ -218,6 +218,8 @@ class Plan:
     memory: Memory
     serving: Serving
     objections: tuple[Objection, ...]
+    nearest: Layout | None
+    """The legal layout that differs least, for a layout that is not legal. None: it is legal, or none is."""
 
 
 @dataclass(frozen=True)
@@ -306,6 +308,16 @@ class Result:
         rule = next((name for name, mask in self.errors.items() if mask[index]), None)
         return "" if rule is None else objection(rule, self.case(index)).reason
 
+    def nearest_legal(self, index: int) -> Layout | None:
+        """The legal layout that differs least from one: fewest doublings and halvings of its cuts, then fewest GPUs."""
+        if not self.legal.any():
+            return None
+        sizes = np.log2(
+            [np.broadcast_to(getattr(self.layout, name), self.layout.shape) for name in CUT_NAMES]
+        )
+        far = np.abs(sizes - sizes[:, [index]]).sum(axis=0)
+        return self.layout.one(int(np.lexsort((self.gpus, far, ~self.legal))[0]))
+
     def case(self, index: int) -> Case:
         """One layout as the rules judge it."""
         held = picked(self.memory, shape=self.shape, index=(index, self.asked))
@@ -324,6 +336,7 @@ class Result:
             memory=case.memory,
             serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
             objections=objections(case),
+            nearest=None if self.legal[index] else self.nearest_legal(index),
         )
 
 

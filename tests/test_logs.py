@@ -275,7 +275,8 @@ def test_a_scenario_is_taken_over() -> None:
     changes, messages = scenario_from(log_figures(log("vllm-0.19-tp2")))
     assert changes == {
         "model": "meta-llama/Llama-3.3-70B-Instruct", "weights": "fp8", "kv": "auto", "engine": "vllm-0.17",
-        "utilization": 95.0, "slots": 1024, "step_tokens": 8192, "tensor": 2, "data": 1, "pipeline": 1, "expert": 1, "context": 1,
+        "utilization": 95.0,
+        "slots": 1024, "step_tokens": 8192, "tensor": 2, "data": 1, "pipeline": 1, "expert": 1, "context": 1,
         "decode_context": 1, "replicas": 1,
     }  # fmt: skip
     assert any("H100 SXM" in message and "A100 SXM" in message for message in messages)

@@ -156,3 +156,19 @@ def test_layout_families_name_their_cuts() -> None:
     index = next(i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=8, pipeline=2))
     assert result.families[index] == "TP with PP"
     assert set(result.families) <= set(FAMILIES)
+
+
+def test_the_nearest_legal_layout_is_legal_and_near() -> None:
+    """Qwen3-30B in block FP8 on TP4 leaves experts of 192: TP2, or TP4 with whole experts, is a step away."""
+    result = plan(Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", gpu="h100-sxm", budget=8)).result
+    index = next(i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=4))
+    nearest = result.plan(index).nearest
+    assert nearest in (
+        Layout(tensor=2),
+        Layout(tensor=4, expert=4),
+        Layout(tensor=4, pipeline=2),
+        Layout(tensor=8),
+    )
+    found = next(i for i in range(result.shape[0]) if result.layout.one(i) == nearest)
+    assert result.legal[found]
+    assert result.plan(found).nearest is None
