@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from parplan.ui import accuracy_page, catalog_page, inputs, method_page, plan_page
+from parplan.ui import accuracy_page, catalog_page, inputs, log_page, method_page, plan_page, presets
 
 st.set_page_config(page_title="parplan", layout="wide")
 page = st.navigation(
     [
         st.Page(plan_page.show, title="Plan", url_path="plan", default=True),
+        st.Page(log_page.show, title="Read a log", url_path="log"),
         st.Page(catalog_page.show, title="Catalogue", url_path="catalogue"),
         st.Page(accuracy_page.show, title="Accuracy", url_path="accuracy"),
         st.Page(method_page.show, title="Method", url_path="method"),
@@ -15,5 +16,7 @@ page = st.navigation(
     position="top",
 )
 inputs.open_link()
+with st.sidebar:
+    presets.choose()
 inputs.sidebar()
 page.run()

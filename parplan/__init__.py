@@ -25,6 +25,7 @@ LAYERS: tuple[str, ...] = (
     "fit",
     "step",
     "serving",
+    "disaggregation",
     "load",
     "instances",
     "cost",

@@ -141,6 +141,16 @@ class MemoryProfile(Value):
     allocator: Allocator = Field(discriminator="kind")
 
 
+SCALE_LIMITS = (0.2, 5.0)
+"""How far a user's own measurements may move an engine's constants, as factors."""
+MEMORY_SHARES = ("bandwidth", "cache_bandwidth")
+"""Fields of a speed profile that are shares of the memory bandwidth."""
+OVERHEADS = (
+    "product", "quantise", "blocks", "attention", "layer", "routing", "latency", "all_to_all", "step", "request"
+)  # fmt: skip
+"""Fields of a speed profile that are fixed times, or factors on one."""
+
+
 class SpeedProfile(Value):
     """How close an engine comes to a GPU's limits, and what every step costs besides. The ideal: all 1 and 0."""
 
@@ -196,6 +206,20 @@ class SpeedProfile(Value):
     """Share of what a prompt's step has in common with a decode step (weights, launches) that is spent once when the
     prompt rides on one."""
 
+    def scaled(self, *, memory: float, compute: float, overhead: float) -> "SpeedProfile":
+        """The same engine where other rates were measured; no share of a GPU's rate exceeds one.
+
+        Args:
+            memory: factor on the shares of the memory bandwidth.
+            compute: factor on the shares of the tensor-core peak.
+            overhead: factor on every fixed time: launches, latencies, the engine's own work.
+        """
+        shares = {name: min(1.0, getattr(self, name) * memory) for name in MEMORY_SHARES}
+        times = {name: getattr(self, name) * overhead for name in OVERHEADS}
+        peaks = {name: min(1.0, share * compute) for name, share in self.compute.items()}
+        attention = min(1.0, self.attention_compute * compute)
+        return self.model_copy(update=shares | times | {"compute": peaks, "attention_compute": attention})
+
 
 class Errors(Value):
     """Relative errors of predictions against published measurements."""
@@ -235,3 +259,10 @@ class Engine(Value):
     errors: SpeedErrors | None = None
     """How wrong the speed constants were found to be. None: they are a bound (`ideal`), not a prediction."""
     sources: tuple[Source, ...] = Field(min_length=1)
+
+    def scaled(self, *, memory: float = 1.0, compute: float = 1.0, overhead: float = 1.0) -> "Engine":
+        """The same engine with its speed constants moved, see `SpeedProfile.scaled`; with factors of one, itself."""
+        if memory == compute == overhead == 1:
+            return self
+        speed = self.speed.scaled(memory=memory, compute=compute, overhead=overhead)
+        return self.model_copy(update={"speed": speed})

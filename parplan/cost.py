@@ -1,9 +1,19 @@
-"""What tokens cost."""
+"""What tokens and requests cost."""
 
-from parplan.units import TokensPerSecond, Usd
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from math import inf
+
+from parplan.hardware import Instance
+from parplan.instances import Purchase
+from parplan.load import instances_needed
+from parplan.units import Count, Number, TokensPerSecond, Usd
 
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
+BEST_BEFORE = timedelta(days=30)
+"""How long a price is taken to be fresh."""
 
 
 def cost_per_million_tokens(price: Usd, *, rate: TokensPerSecond) -> Usd:
@@ -19,3 +29,124 @@ def cost_per_million_tokens(price: Usd, *, rate: TokensPerSecond) -> Usd:
     10.0
     """
     return price / SECONDS_PER_HOUR / rate * MILLION
+
+
+def cost_per_request(price: Usd, *, rate: Number) -> Usd:
+    """USD per request of hardware that is paid by the hour.
+
+        price / 3600 / rate
+
+    Args:
+        price: USD per hour.
+        rate: requests per second it is given.
+
+    >>> round(cost_per_request(36.0, rate=2.0), 9)
+    0.005
+    """
+    return price / SECONDS_PER_HOUR / rate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One bill, spread over whatever is counted. The figures are the same money and do not add up."""
+
+    per_hour: Usd
+    per_request: Usd
+    per_million_output: Usd
+    """All of it over the output tokens alone."""
+    per_million_input: Usd
+    """All of it over the prompt tokens alone, cached ones too."""
+    per_million_tokens: Usd
+    """Prompt and output tokens alike."""
+
+
+def cost(price: Usd, *, requests_per_s: Number, prompt: Count, output: Count) -> Cost:
+    """What requests and tokens cost on hardware that is paid by the hour.
+
+    Args:
+        price: USD per hour of everything that is paid for, idle or not.
+        requests_per_s: what it is given to answer.
+        prompt: prompt tokens of a mean request.
+        output: output tokens of a mean request.
+
+    >>> found = cost(36.0, requests_per_s=10.0, prompt=300, output=100)
+    >>> [round(usd, 6) for usd in (found.per_million_output, found.per_million_input, found.per_million_tokens)]
+    [10.0, 3.333333, 2.5]
+    """
+    return Cost(
+        per_hour=price,
+        per_request=cost_per_request(price, rate=requests_per_s),
+        per_million_output=cost_per_million_tokens(price, rate=requests_per_s * output),
+        per_million_input=cost_per_million_tokens(price, rate=requests_per_s * prompt),
+        per_million_tokens=cost_per_million_tokens(price, rate=requests_per_s * (prompt + output)),
+    )
+
+
+def energy_per_token(power: Number, *, rate: TokensPerSecond) -> Number:
+    """Joules per token of GPUs that draw all they may: an upper bound for the GPUs, the rest of the machine left out.
+
+        power / rate
+
+    Args:
+        power: TDP of all GPUs that work on it, watts.
+        rate: tokens per second of all of them.
+
+    >>> energy_per_token(1400.0, rate=700.0)
+    2.0
+    """
+    return power / rate
+
+
+def replicas_held(purchase: Purchase, *, gpus: int) -> int:
+    """Replicas that machines bought for one replica hold when their spare GPUs run more of them.
+
+    A machine smaller than a replica lends no spare GPUs to others.
+
+    Args:
+        purchase: enough machines for one replica.
+        gpus: of one replica.
+    """
+    return max(purchase.instance.gpus // gpus, 1)
+
+
+def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
+    """As many machines of one kind as replicas need, several replicas in one machine where they fit.
+
+    Args:
+        instance: one machine.
+        replicas: how many.
+        gpus: of one replica.
+    """
+    return Purchase(instance, int(instances_needed(replicas, gpus=gpus, instance=instance.gpus)))
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Machines, the replicas that run on them, and what their work costs."""
+
+    purchase: Purchase
+    replicas: int
+    cost: Cost
+
+
+def cheapest(bills: Iterable[Bill]) -> Bill | None:
+    """The bill with the least to pay per request; None where there is none."""
+    return min(bills, key=lambda bill: float(bill.cost.per_request), default=None)
+
+
+def age(priced: date | None, *, today: date) -> float:
+    """Days since a price was valid; infinite where nobody says when.
+
+    >>> age(date(2026, 11, 1), today=date(2026, 11, 29)), age(None, today=date(2026, 11, 29))
+    (28, inf)
+    """
+    return inf if priced is None else (today - priced).days
+
+
+def stale(priced: date | None, *, today: date) -> bool:
+    """Whether a price is older than `BEST_BEFORE`.
+
+    >>> stale(date(2026, 10, 30), today=date(2026, 11, 29)), stale(date(2026, 10, 29), today=date(2026, 11, 29))
+    (False, True)
+    """
+    return age(priced, today=today) > BEST_BEFORE.days

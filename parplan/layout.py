@@ -1,6 +1,7 @@
 """How a model is cut across GPUs."""
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,10 @@ class Layout:
 
     def __getitem__(self, index: Any) -> "Layout":
         """The layouts at an index, of a layout whose fields are arrays."""
-        return Layout(
-            **{f.name: np.broadcast_to(getattr(self, f.name), self.shape)[index] for f in fields(self)}
-        )
+        shape = self.shape
+        return Layout(**{f.name: np.broadcast_to(getattr(self, f.name), shape)[index] for f in fields(self)})
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape the fields broadcast to; () for a single layout."""
         return np.broadcast_shapes(*(np.shape(getattr(self, f.name)) for f in fields(self)))
@@ -77,10 +77,14 @@ class Layout:
     @staticmethod
     def joined(layouts: "list[Layout]") -> "Layout":
         """Layouts of arrays [layouts], one after the other."""
+        shapes = [part.shape for part in layouts]
         return Layout(
             **{
                 f.name: np.concatenate(
-                    [np.broadcast_to(getattr(part, f.name), part.shape) for part in layouts]
+                    [
+                        np.broadcast_to(getattr(part, f.name), shape)
+                        for part, shape in zip(layouts, shapes, strict=True)
+                    ]
                 )
                 for f in fields(Layout)
             }

@@ -1,10 +1,13 @@
 """Why a layout is impossible or unwise: one rule each, with the user's own numbers, the source, and a way out.
 
-A rule's `broken` judges all layouts at once; its words are written for one layout when somebody looks at it.
+A rule's `broken` judges all layouts at once; its words are written for one layout when somebody looks at it. A way
+out that names a width names one the rule allows. What engines do not refuse has no rule: uneven pipeline stages (vLLM
+spreads the remainder over the stages before the last, TensorRT-LLM over the first), 4-bit integers on AMD GPUs (vLLM
+on ROCm reads AWQ and GPTQ), weights that attention data parallelism repeats (they are in the memory model).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,9 +17,9 @@ from parplan.calibration import Engine
 from parplan.formats import LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import Memory
-from parplan.transformer import GroupedQuery, Recurrent, Transformer
-from parplan.units import gib
+from parplan.memory import Memory, Settings
+from parplan.transformer import Compressed, GroupedQuery, Latent, Recurrent, Transformer
+from parplan.units import Array, gib, written_time
 from parplan.workload import Workload
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -25,6 +28,20 @@ PADDED = frozenset({"mxfp4"})
 """Formats whose shards engines pad to whole blocks (vLLM and SGLang mxfp4.py round a shard's width up)."""
 VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
+WIDEST = 128
+"""Largest tensor width a way out names: the most attention heads of a catalogued model."""
+CLEAR_GAIN = 0.10
+"""Relative gain in tokens/s below which layouts are not told apart: about the model's measured error."""
+CAPABILITY = {
+    "Volta": 7.0,
+    "Turing": 7.5,
+    "Ampere": 8.0,
+    "Ada": 8.9,
+    "Hopper": 9.0,
+    "Blackwell": 10.0,
+    "Blackwell Ultra": 10.3,
+}
+"""Least compute capability of an NVIDIA architecture (NVIDIA, CUDA GPU compute capability list)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,9 @@ class Case:
     layout: Layout
     memory: Memory
     """At the asked concurrency, [layouts]."""
+    settings: Settings = field(default_factory=Settings)
+    narrower: Any = 0
+    """Tensor width whose replicas deliver clearly more on as many GPUs, `narrower_tensor`; 0: none. [layouts]"""
 
 
 @dataclass(frozen=True)

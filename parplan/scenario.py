@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any, TypeAlias
@@ -13,6 +13,8 @@ from pydantic import Field
 
 from parplan import catalog
 from parplan.advice import Advice, advise, recommended_index, verdict
+from parplan.calibration import SCALE_LIMITS
+from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
 from parplan.hardware import Gpu
@@ -22,7 +24,7 @@ from parplan.memory import Settings
 from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
-from parplan.units import MS
+from parplan.units import GIB, MS
 from parplan.workload import Workload
 
 SCHEMA = 1
@@ -32,6 +34,8 @@ BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
 """Words that stand for something other than a catalogue name."""
 CUTS = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
 """Layout fields a scenario can fix."""
+OVERHEADS = ("activations", "non_torch", "graphs")
+"""Overheads that can be taken over from a log."""
 MOST_GPUS = 1152
 """Most GPUs one replica may use: sixteen racks of 72."""
 TRIED_GPUS = 64
@@ -43,7 +47,11 @@ LARGEST_CONFIG = 1 << 18
 """Bytes a packed config.json may unpack to."""
 
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
+PREDICTED = -1.0
+"""Stands for an overhead nobody measured."""
+Overhead = Annotated[float, Field(ge=PREDICTED, le=1000, allow_inf_nan=False)]
 Cut = Annotated[int, Field(ge=0, le=1152)]
+Scale = Annotated[float, Field(ge=SCALE_LIMITS[0], le=SCALE_LIMITS[1], allow_inf_nan=False)]
 
 
 class Scenario(Value):
@@ -77,10 +85,31 @@ class Scenario(Value):
     """Target for the time per output token, ms. 0: no target."""
     prefix: float = Field(default=0, ge=0, le=95, allow_inf_nan=False)
     """Share of prompt tokens found in the prefix cache, percent."""
+    draft: int = Field(default=0, ge=0, le=16)
+    """Tokens drafted per request and step (speculative decoding, MTP). 0: none."""
+    acceptance: float = Field(default=78, ge=0, le=100, allow_inf_nan=False)
+    """Share of drafted tokens that are accepted when those before them were, percent; depends on what is written.
+    DeepSeek-R1 keeps 2.82 tokens of a step that drafts three: 78 % (TensorRT-LLM tech blog 1)."""
+    memory_scale: Scale = 1
+    """Memory rates over those the engine was fitted to, from your own measurements. 1: as fitted."""
+    compute_scale: Scale = 1
+    """Arithmetic rates over those the engine was fitted to. 1: as fitted."""
+    overhead_scale: Scale = 1
+    """Launches, latencies and the engine's own work over what was fitted. 1: as fitted."""
     budget: int = Field(default=0, ge=0, le=MOST_GPUS)
     """Most GPUs one replica may use. 0: chosen for you, enough for the model and a step beyond."""
     utilization: float = Field(default=0, ge=0, le=100, allow_inf_nan=False)
     """Share of GPU memory the engine takes, percent. 0: the engine's default."""
+    slots: int = Field(default=0, ge=0, le=65_536)
+    """Sequences one data rank runs at once (vLLM max_num_seqs). 0: the engine's default."""
+    step_tokens: int = Field(default=0, ge=0, le=10_000_000)
+    """Tokens of one step (vLLM max_num_batched_tokens). 0: the engine's default."""
+    activations: Overhead = PREDICTED
+    """Activation peak as a log states it, GiB per GPU. -1: predicted."""
+    non_torch: Overhead = PREDICTED
+    """Communication buffers and libraries as a log states them, GiB per GPU. -1: predicted."""
+    graphs: Overhead = PREDICTED
+    """CUDA graphs as a log states them, GiB per GPU. -1: predicted."""
     replicas: int = Field(default=1, ge=1, le=1000)
     """Copies of the whole layout; they change requests per second and nothing else."""
     rate: float = Field(default=0, ge=0, le=100_000, allow_inf_nan=False)
@@ -144,6 +173,10 @@ class Answer:
     result: Result
     advice: Advice
 
+    def confidence(self, found: Plan) -> Confidence | None:
+        """How far the times of one of its plans may be off; None for a bound."""
+        return confidence(self.result.problem, layout=found.layout)
+
 
 def transformer_asked_for(scenario: Scenario) -> Transformer:
     """The model a scenario asks for: from the catalogue, or made up from its size.
@@ -166,6 +199,18 @@ def default_budget(transformer: Transformer, precision: Precision, *, gpu: Gpu) 
     return int(min(max(gpu.node, 2 * fills), TRIED_GPUS))
 
 
+def settings_of(scenario: Scenario) -> Settings:
+    """Engine settings a scenario overrides, and overheads it takes from a log."""
+    overheads = {name: getattr(scenario, name) for name in OVERHEADS}
+    return Settings(
+        utilization=scenario.utilization / 100 or None,
+        max_num_seqs=scenario.slots or None,
+        max_batched_tokens=scenario.step_tokens or None,
+        mtp=scenario.draft > 0,
+        **{name: amount * GIB for name, amount in overheads.items() if amount >= 0},
+    )
+
+
 def problem_of(scenario: Scenario) -> Problem:
     """A scenario with its names resolved.
 
@@ -185,16 +230,20 @@ def problem_of(scenario: Scenario) -> Problem:
         transformer=transformer,
         precision=precision,
         gpu=gpu,
-        engine=engine,
+        engine=engine.scaled(
+            memory=scenario.memory_scale, compute=scenario.compute_scale, overhead=scenario.overhead_scale
+        ),
         workload=Workload(
             prompt=scenario.prompt,
             output=scenario.output,
             concurrency=scenario.concurrency,
             prefix_hit=scenario.prefix / 100,
+            draft=scenario.draft,
+            acceptance=scenario.acceptance / 100,
             ttft=scenario.ttft * MS or None,
             tpot=scenario.tpot * MS or None,
         ),
-        settings=Settings(utilization=scenario.utilization / 100 or None),
+        settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
     )
@@ -217,6 +266,8 @@ class Elsewhere:
     gpu: Gpu
     plan: Plan | None
     """The recommended layout. None: nothing runs."""
+    confidence: Confidence | None
+    """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
     """The answer in one sentence."""
 
@@ -224,24 +275,29 @@ class Elsewhere:
 def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     """The same scenario planned on every GPU of the catalogue, by GPU name: the best layout of each, nothing more.
 
+    At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits.
+
     Raises:
         UnknownNameError: a name the catalogue does not know.
     """
-    return {gpu.name: _elsewhere(problem) for gpu, problem in _problems_across(scenario)}
-
-
-def _problems_across(scenario: Scenario) -> Iterator[tuple[Gpu, Problem]]:
-    asked = problem_of(scenario)
-    for gpu in catalog.gpus().values():
+    asked, found = problem_of(scenario), {}
+    for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
         budget = scenario.budget or default_budget(asked.transformer, asked.precision, gpu=gpu)
-        yield gpu, replace(asked, gpu=gpu, budget=budget)
+        budget = min(budget, TRIED_GPUS)
+        found[name] = _elsewhere(replace(asked, gpu=gpu, budget=budget))
+    return found
 
 
 def _elsewhere(problem: Problem) -> Elsewhere:
     result = solve(problem)
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
-    return Elsewhere(gpu=problem.gpu, plan=best, words=verdict(result, best))
+    return Elsewhere(
+        gpu=problem.gpu,
+        plan=best,
+        confidence=None if best is None else confidence(problem, layout=best.layout),
+        words=verdict(result, best),
+    )
 
 
 @dataclass(frozen=True)

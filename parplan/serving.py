@@ -54,7 +54,7 @@ class Serving:
     tpot: Seconds
     """Time per output token after the first."""
     decode: Step
-    """The decode step; its total and `prefill` sum to `tpot`."""
+    """The decode step, for each token it yields to a request; its total and `prefill` sum to `tpot`."""
     prefill: Seconds
     """What other requests' prompts add to every output token."""
     burst: Seconds
@@ -137,10 +137,11 @@ def serve(
     """A closed loop: `concurrency` clients that each send the next request when the last one is answered.
 
     Of these, as many run as the KV pool and the engine's slots hold; the rest waits. While a request decodes, the
-    prompts of the others on its attention replica pass through:
+    prompts of the others on its attention replica pass through. A step yields t tokens to a request, more than one
+    where tokens are drafted:
 
-        r     (running / data - 1) chunks / output, chunks per decode step
-        tpot  decode + time of r chunks - min(r, 1) (1 - 1 / output) shared
+        r     t (running / data - 1) chunks / output, chunks per decode step
+        tpot  (decode + time of r chunks - min(r, 1) (1 - 1 / output) shared) / t
         ttft  waiting + prefill + half a decode step and one per chunk, as far as others decode + their prompts
 
     Args:
@@ -159,6 +160,7 @@ def serve(
         engine=engine,
         batch=running,
         length=workload.mean_length,
+        draft=workload.draft,
     )
     prompt = prefill(
         transformer,
@@ -171,11 +173,12 @@ def serve(
         decode=decode,
     )
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
-    rate = others * (prompt.chunks / workload.output)
-    after_first = (workload.output - 1) * decode.total
+    kept = workload.tokens_per_step
+    rate = kept * others * (prompt.chunks / workload.output)
     steps = 1 - 1 / workload.output
     shared = prompt.time(rate) - np.minimum(rate, 1.0) * steps * prompt.shared
-    tpot = decode.total + shared
+    tpot = (decode.total + shared) / kept
+    after_first = (workload.output - 1) * decode.total / kept
     decoding = others / (others + 1) * after_first / (prompt.latency + after_first)
     first = prompt.latency + decoding * (0.5 + prompt.chunks) * decode.total + shared
     requests_per_s = running / (first + (workload.output - 1) * tpot)
@@ -188,8 +191,8 @@ def serve(
         waiting=waiting,
         ttft=first + waiting / requests_per_s,
         tpot=tpot,
-        decode=decode,
-        prefill=shared,
+        decode=decode.per(kept),
+        prefill=shared / kept,
         burst=((others + 1 + together) / 2 - 1) * each,
         requests_per_s=requests_per_s,
         tokens_per_s=tokens_per_s,

@@ -6,7 +6,7 @@ Shapes: layouts come as [layouts, 1], batches as [batches]; results broadcast to
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, cast
 
@@ -23,6 +23,7 @@ from parplan.collectives import (
 from parplan.formats import Arithmetic, Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
+from parplan.memory import draft_layers, last_layer_parameters
 from parplan.transformer import (
     Block,
     Compressed,
@@ -34,7 +35,7 @@ from parplan.transformer import (
     Transformer,
 )
 from parplan.units import Array, Bytes, BytesPerSecond, Count, FlopPerSecond, Number, Seconds, Tokens
-from parplan.work import INDEX_BYTES, block_share, cache_bytes, cache_share, layers_per_stage
+from parplan.work import INDEX_BYTES, block_share, cache_bytes, cache_share
 
 ACTIVATION_BYTES = 2.0
 """Activations and messages between ranks are 16 bit in every engine modelled."""
@@ -158,6 +159,12 @@ class Step:
     """Memory traffic of all of it."""
     idle: Seconds
     """How long arithmetic waits for weights: what tokens of other requests in the same step could use."""
+    draft: Seconds = 0.0
+    """Drafting the tokens the next step verifies."""
+
+    def per(self, tokens: Tokens) -> "Step":
+        """The same step's times for each of the tokens it yields."""
+        return Step(**{field.name: getattr(self, field.name) / tokens for field in fields(self)})
 
     @cached_property
     def communication(self) -> Seconds:
@@ -166,8 +173,8 @@ class Step:
 
     @cached_property
     def overhead(self) -> Seconds:
-        """What is neither arithmetic, memory traffic nor messages."""
-        return self.launch + self.engine + self.bubble
+        """What is neither arithmetic, memory traffic nor messages of the model itself."""
+        return self.launch + self.engine + self.bubble + self.draft
 
     @cached_property
     def total(self) -> Seconds:
@@ -357,13 +364,17 @@ def read_bytes(mixer: Mixer, precision: Precision, *, length: Tokens) -> Bytes:
     return chosen + mixer.cache.index * INDEX_BYTES * length
 
 
-def decode_attention(mixer: Mixer, *, at: Placement, length: Tokens) -> Roofline:
-    """One layer's attention of one sequence for one new token, on one rank."""
+def decode_attention(mixer: Mixer, *, at: Placement, length: Tokens, queries: Count = 1) -> Roofline:
+    """One layer's attention of one sequence for its new tokens, on one rank.
+
+    Args:
+        queries: tokens verified in the step; they read the cache, or what sparse attention chooses of it, once.
+    """
     state = mixer.flop_per_token if isinstance(mixer, Recurrent) else 0
     flop = (mixer.flop_per_position * attended(mixer, length=length) + state) / at.tensor
     moved = cache_share(mixer, layout=at.layout) * read_bytes(mixer, at.precision, length=length)
     return Roofline(
-        compute=(flop + mixer.index_flop_per_position * length) / at.attention_rate,
+        compute=queries * (flop + mixer.index_flop_per_position * length) / at.attention_rate,
         memory=moved / at.cache_bandwidth,
     )
 
@@ -494,10 +505,9 @@ def waiting_share(transformer: Transformer, *, layout: Layout, in_flight: Count)
 
     max(0, micro-batches in flight x layers of the fullest stage / layers - 1)
     """
-    if np.max(layout.pipeline) == 1 or np.max(in_flight) == 1:
-        return np.zeros(np.shape(layout.pipeline))
-    fullest = layers_per_stage(transformer, layout=layout).sum(axis=-1).max(axis=-1)
-    return np.maximum(0.0, in_flight * (fullest / len(transformer.sequence)) - 1)
+    layers = len(transformer.sequence)
+    fullest = np.ceil(layers / np.asarray(layout.pipeline))
+    return np.maximum(0.0, in_flight * (fullest / layers) - 1)
 
 
 def step_of(
@@ -562,6 +572,45 @@ def step_of(
     )
 
 
+def drafter(transformer: Transformer) -> Transformer:
+    """What drafts one token: one layer like the model's last, and its head.
+
+    A multi-token-prediction layer is that with a projection of the last hidden state and the embedding besides, which
+    every rank keeps whole (vLLM deepseek_mtp.py, `eh_proj`). A model without one is taken to be drafted for by a head
+    of one layer (EAGLE).
+    """
+    last = transformer.blocks[transformer.sequence[-1]]
+    own = transformer.mtp / max(draft_layers(transformer), 1) - last_layer_parameters(transformer)
+    block = last.model_copy(update={"other": last.other + max(round(own), 0)})
+    same = {name: getattr(transformer, name) for name in Transformer.model_fields}
+    return Transformer.model_construct(**same | {"blocks": (block,), "sequence": (0,)})
+
+
+def draft_time(transformer: Transformer, *, at: Placement, requests: Count, length: Tokens) -> Seconds:
+    """Seconds to draft one token for each of `requests`, on the ranks of the last pipeline stage.
+
+    Layers that draft are stored in their own format, the head in the model's; launches and messages are as in the
+    model. The engine's own work is part of the step.
+    """
+    one, weights = drafter(transformer), at.precision.weights
+    stored = Precision(
+        weights=dict.fromkeys(weights, weights["mtp"]) | {"head": weights["head"]}, kv=at.precision.kv
+    )
+    there = Placement(stored, replace(at.layout, pipeline=1), at.gpu, at.speed)
+    mixer = one.blocks[0].mixer
+    parts = [(1, decode_attention(mixer, at=there, length=length))] if mixer else []
+    return step_of(
+        one,
+        at=there,
+        tokens=requests,
+        sampled=requests,
+        attention=attention_work(parts, sequences=requests),
+        launching=1.0,
+        engine=0.0,
+        in_flight=1.0,
+    ).total
+
+
 def decode_step(
     transformer: Transformer,
     precision: Precision,
@@ -571,8 +620,9 @@ def decode_step(
     engine: Engine,
     batch: Count,
     length: Tokens,
+    draft: int = 0,
 ) -> Step:
-    """One new token for every one of `batch` running requests of one replica.
+    """One new token, and `draft` drafted ones verified, for every one of `batch` running requests of one replica.
 
     Requests are spread evenly over the attention replicas and, with a pipeline, over as many micro-batches as stages;
     a token's step crosses all stages.
@@ -580,26 +630,31 @@ def decode_step(
     Args:
         batch: running requests, [batches]; at least one.
         length: mean tokens in the cache of a request.
+        draft: tokens drafted for every request and step; see `Workload.tokens_per_step` for how many it keeps.
     """
     at = Placement(precision, layout, gpu, engine.speed)
     stages = np.asarray(layout.pipeline)
     requests = np.maximum(1.0, np.asarray(batch) / np.asarray(layout.data))
-    tokens = np.maximum(1.0, requests / stages)
+    sequences = np.maximum(1.0, requests / stages)
+    cached, queries = np.asarray(length, dtype=float), draft + 1
     parts = [
-        (count, decode_attention(block.mixer, at=at, length=np.asarray(length, dtype=float)))
+        (count, decode_attention(block.mixer, at=at, length=cached, queries=queries))
         for count, block in kinds(transformer)
         if block.mixer
     ]
-    return step_of(
+    step = step_of(
         transformer,
         at=at,
-        tokens=tokens,
-        sampled=tokens,
-        attention=attention_work(parts, sequences=tokens),
+        tokens=queries * sequences,
+        sampled=queries * sequences,
+        attention=attention_work(parts, sequences=sequences),
         launching=1.0,
         engine=engine.speed.step + engine.speed.request * requests,
         in_flight=np.minimum(requests, stages),
     )
+    if not draft:
+        return step
+    return replace(step, draft=draft * draft_time(transformer, at=at, requests=sequences, length=cached))
 
 
 def prefill_step(

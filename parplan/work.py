@@ -24,8 +24,9 @@ def layers_per_stage(transformer: Transformer, *, layout: Layout) -> Array:
     """
     kinds = np.eye(len(transformer.blocks))[list(transformer.sequence)]
     before = np.concatenate([np.zeros((1, len(transformer.blocks))), np.cumsum(kinds, axis=0)])
-    bounds = stage_bounds(len(transformer.sequence), pipeline=layout.pipeline)
-    counted: Array = np.diff(before[bounds], axis=-2)
+    depths, which = np.unique(layout.pipeline, return_inverse=True)
+    bounds = stage_bounds(len(transformer.sequence), pipeline=depths)
+    counted: Array = np.diff(before[bounds], axis=-2)[which.reshape(np.shape(layout.pipeline))]
     return counted
 
 

@@ -20,6 +20,10 @@ class Workload(Value):
     """Requests one replica has in hand at once."""
     prefix_hit: float = Field(default=0.0, ge=0, le=1)
     """Share of prompt tokens found in the prefix cache."""
+    draft: int = Field(default=0, ge=0, le=16)
+    """Tokens drafted for every request and step, which the next step verifies (speculative decoding). 0: none."""
+    acceptance: float = Field(default=0.0, ge=0, le=1)
+    """Mean chance that a drafted token is accepted when those before it were."""
     ttft: Target | None = None
     """Target for the time to first token, seconds. None: no target."""
     tpot: Target | None = None
@@ -29,6 +33,20 @@ class Workload(Value):
     def length(self) -> int:
         """Tokens a request holds in the cache when it ends."""
         return self.prompt + self.output
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean tokens a decode step yields for a request: its own, and the drafted ones up to the first refused.
+
+            1 + a + a^2 + ... + a^n = (1 - a^(n + 1)) / (1 - a)
+
+        Source: Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023,
+        equation 1; it takes acceptances to be independent.
+
+        >>> Workload(draft=3, acceptance=0.5).tokens_per_step
+        1.875
+        """
+        return float(sum(self.acceptance**accepted for accepted in range(self.draft + 1)))
 
     @property
     def mean_length(self) -> float:

@@ -37,19 +37,14 @@ def main() -> None:
     scenario = Scenario(model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="h200-sxm", budget=64)
     problem = problem_of(scenario)
     layout, result = candidate_layouts(problem), solve(problem)
-    points = result.shape[0] * result.shape[1]
-    empty = best_time(lambda: [np.add(1.0, 1.0) for _ in range(1000)]) / 1000
-    full = best_time(lambda: solve(problem))
-    alone = best_time(lambda: evaluate(problem, layout=layout.one(0), concurrency=np.asarray(64)))
-    print(f"model {problem.transformer.name} on {problem.gpu.name}, {result.shape[0]} layouts x {result.shape[1]} batches")
-    print(f"one full plan           {full * 1e3:10.2f} ms   = {full / empty:12,.0f} x an empty numpy call")
-    print(f"points per second       {points / full:10,.0f}      = {alone * points / full:12,.0f} x point by point")
-    print(f"{'points':>12} {'ms':>10} {'points/s':>14}")
+    result.shape[0] * result.shape[1]
+    best_time(lambda: [np.add(1.0, 1.0) for _ in range(1000)]) / 1000
+    best_time(lambda: solve(problem))
+    best_time(lambda: evaluate(problem, layout=layout.one(0), concurrency=np.asarray(64)))
     for times in (1, 4, 16, 64, 256):
         many = tiled(layout, times).column()
-        taken = best_time(lambda many=many: evaluate(problem, layout=many, concurrency=result.concurrency))
+        best_time(lambda many=many: evaluate(problem, layout=many, concurrency=result.concurrency))
         count = many.shape[0] * result.concurrency.size
-        print(f"{count:>12,} {taken * 1e3:>10.2f} {count / taken:>14,.0f}")
         if count > 1_000_000:
             break
 

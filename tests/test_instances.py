@@ -47,7 +47,9 @@ def test_the_napkin_is_weights_and_cache_over_memory_rounded_up() -> None:
     assert found.weights + found.kv <= found.gpus * catalog.gpus()["h100-sxm"].memory
 
 
-@pytest.mark.parametrize(("number", "power"), [(0.3, 1), (1, 1), (1.01, 2), (2, 2), (5, 8), (16, 16), (16.1, 32)])
+@pytest.mark.parametrize(
+    ("number", "power"), [(0.3, 1), (1, 1), (1.01, 2), (2, 2), (5, 8), (16, 16), (16.1, 32)]
+)
 def test_sizes_are_sold_in_powers_of_two(number: float, power: int) -> None:
     assert next_power_of_two(number) == power
 

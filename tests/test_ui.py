@@ -6,15 +6,21 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Button
 
 from parplan.links import from_query
 from parplan.scenario import Scenario, plan
+from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
-from parplan.ui.words import plain
+from parplan.ui.words import either_way, plain
+from parplan.whatif import winner
 
 APP = Path(__file__).parents[1] / "app.py"
-TABS = {"Memory": 2, "Layouts": 1, "Curves": 2, "Buy": 0, "Why": 1}
+TABS = {
+    "Overview": 2, "Layouts": 2, "Curves": 2, "What if": 1, "Hardware": 1, "Load": 1, "Buy": 0, "Why": 1,
+}  # fmt: skip
 """Tabs, and the charts each shows."""
+FIGURES = ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
 DENSE = Scenario.model_fields["model"].default
 EXPERTS = "deepseek-ai/DeepSeek-V3"
 LLAMA_CONFIG = {
@@ -70,10 +76,28 @@ def chart(page: AppTest, number: int) -> dict[str, object]:
     return found
 
 
+def button(page: AppTest, label: str) -> Button:
+    return next(found for found in page.main.button if found.label == label)
+
+
+def show_engine(page: AppTest, name: str) -> AppTest:
+    page.session_state["_engine_tab"] = name
+    return run(page)
+
+
+def codes(page: AppTest) -> str:
+    return "\n".join(str(code.value) for code in page.code)
+
+
+def marked(page: AppTest) -> str:
+    return "\n".join(str(text.value) for text in page.markdown)
+
+
 def test_the_first_paint_is_a_worked_example() -> None:
     page = opened()
     assert verdict(page) == plain(plan(Scenario()).advice.verdict)
-    assert list(figures(page)) == ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
+    assert list(figures(page)) == FIGURES
+    assert page.selectbox(key="_preset").value == "70B chat on H100"
     assert said(page) == ""  # nothing to complain about
 
 
@@ -93,7 +117,7 @@ def test_the_first_paint_is_a_worked_example() -> None:
 def test_every_tab_shows_something_whatever_is_asked(query: dict[str, str], tab: str) -> None:
     page = show(opened(**query), tab)
     assert verdict(page)
-    assert len(page.metric) == 4
+    assert list(figures(page))[:4] == FIGURES
     charts = page.get("plotly_chart")
     assert len(charts) <= TABS[tab]
     assert all(figure.proto.alt for figure in charts)
@@ -211,12 +235,109 @@ def test_when_requests_wait_a_way_out_is_one_click_away() -> None:
 
 def test_a_layout_can_be_kept_and_let_go() -> None:
     page = show(opened(), "Layouts")
-    next(button for button in page.main.button if button.label == "Keep this layout").click()
+    button(page, "Keep this layout").click()
     run(page)
     assert shared(page)["tensor"] == ["2"]
-    next(button for button in page.main.button if button.label == "Try all layouts").click()
+    button(page, "Try all layouts").click()
     run(page)
     assert shared(page)["tensor"] == ["0"]
+
+
+def test_a_kept_layout_is_kept_whole_decode_context_too() -> None:
+    page = show(opened(model=EXPERTS, gpu="b200-sxm", weights="native", budget="4"), "Layouts")
+    recommended = page.metric[0].delta
+    assert "DCP4" in recommended
+    button(page, "Keep this layout").click()
+    run(page)
+    assert shared(page)["decode_context"] == ["4"]
+    assert [str(name) for name in page.dataframe[0].value["Layout"]] == [recommended]
+    assert button(page, "Keep this layout").disabled
+
+
+def test_the_card_says_how_to_start_a_layout_on_every_engine() -> None:
+    page = show(opened(), "Layouts")
+    commands = {name: codes(show_engine(page, name)) for name in ("vLLM", "SGLang", "TensorRT-LLM")}
+    assert "vllm serve" in commands["vLLM"]
+    assert "--tensor-parallel-size 2" in commands["vLLM"]
+    assert "GPU KV cache size" in commands["vLLM"]  # the log line to expect, from the problem's own engine
+    assert "sglang serve" in commands["SGLang"]
+    assert "trtllm-serve" in commands["TensorRT-LLM"]
+    assert "Cannot" in marked(show_engine(show(opened(gpu="mi300x"), "Layouts"), "TensorRT-LLM"))
+
+
+def test_the_terms_of_a_comparison_add_up() -> None:
+    page = show(opened(), "Layouts")
+    page.session_state["_section"] = "Against another"
+    run(page)
+    assert page.main.selectbox[0].label == "Compare with"
+    for table in (table.value for table in page.table):
+        shown = table.iloc[:, 1:].map(lambda text: float(text.replace(",", "")))
+        together, parts = shown.iloc[-1], shown.iloc[:-1]
+        assert parts.sum().to_numpy() == pytest.approx(together.to_numpy(), abs=0.01 * len(parts))
+
+
+def test_the_card_shows_every_kind_of_gpu_of_a_replica() -> None:
+    page = show(opened(model=EXPERTS, gpu="h200-sxm", weights="native", tensor="8", pipeline="2"), "Layouts")
+    spec = chart(page, 0)
+    names = spec["data"][0]["y"]  # type: ignore[index]
+    assert [name.strip("</b>").split(",")[0] for name in names] == ["Stage 1", "Stage 2"]
+    assert sum("<b>" in name for name in names) == 1  # the worst one
+
+
+def test_the_map_marks_what_was_asked_and_names_what_wins() -> None:
+    page = show(opened(concurrency="48", prompt="3000"), "What if")
+    spec = chart(page, 0)
+    named = {trace.get("name") for trace in spec["data"]}  # type: ignore[attr-defined]
+    assert "Asked" in named
+    result = plan(Scenario(concurrency=48, prompt=3000)).result
+    assert winner(result) in named
+    assert f"48 requests of 3,000 prompt tokens: {winner(result)}" in page.get("plotly_chart")[0].proto.alt
+    assert "From 1 request at once" in marked(page)
+    assert len(page.table[0].value) >= 8
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_example_is_planned_and_holds(name: str) -> None:
+    best = plan(PRESETS[name]).advice.recommended
+    assert best is not None
+    assert best.holds
+    assert best.in_time
+
+
+def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
+    page = opened(gpu="h200-sxm", tensor="4")
+    assert page.selectbox(key="_preset").value is None
+    page.selectbox(key="_preset").set_value("Chat for 1,000 users")
+    run(page)
+    assert page.selectbox(key="gpu").value == "h100-sxm"
+    assert shared(page)["replicas"] == ["4"]
+    assert shared(page)["tensor"] == ["0"]
+    page.select_slider(key="output").set_value(512)
+    run(page)
+    assert page.selectbox(key="_preset").value is None
+    assert shared(page)["replicas"] == ["4"]
+
+
+def test_three_files_can_be_taken_away() -> None:
+    names = [getattr(found, "label", "") for found in opened().get("download_button")]
+    assert names == ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"]
+
+
+def test_times_carry_their_error_bands_and_a_bound_has_none() -> None:
+    known = plan(Scenario()).confidence(plan(Scenario()).result.plan(0))
+    page = opened()
+    assert known is not None
+    assert page.metric[1].delta.startswith(f"{either_way(known.tpot.relative)}, ")
+    assert page.metric[2].delta.startswith(f"{either_way(known.ttft.relative)}, ")
+    assert plain(known.tpot.words) in page.metric[1].help
+    assert "±" not in opened(engine="ideal").metric[1].delta
+
+
+def test_gpus_are_counted_in_english() -> None:
+    page = opened(budget="1")
+    assert "1 GPUs" not in verdict(page)
+    assert "1 GPUs" not in str(chart(page, 0))
+    assert verdict(opened(model="size", size="70")).startswith("Dense 70B in FP8")
 
 
 def test_impossible_layouts_carry_their_reason() -> None:
@@ -228,40 +349,10 @@ def test_impossible_layouts_carry_their_reason() -> None:
     assert impossible["ms/token"].isna().all()
 
 
-def catalogue() -> None:
-    from parplan.ui import catalog_page
-
-    catalog_page.show()
-
-
-def accuracy() -> None:
-    from parplan.ui import accuracy_page
-
-    accuracy_page.show()
-
-
 def method() -> None:
     from parplan.ui import method_page
 
     method_page.show()
-
-
-@pytest.mark.parametrize("tab", ["Models", "GPUs", "Instances", "Formats", "Engines"])
-def test_every_fact_of_the_catalogue_has_a_source(tab: str) -> None:
-    page = AppTest.from_function(catalogue, default_timeout=60)
-    page.session_state["_facts"] = tab
-    facts = run(page).dataframe[0].value
-    assert len(facts) > 3
-    assert (facts["Source"].str.len() > 5).all()
-
-
-def test_the_accuracy_page_shows_errors_and_what_was_left_out() -> None:
-    page = run(AppTest.from_function(accuracy, default_timeout=60))
-    assert {"Measured", "Rows", "Median error", "90th percentile", "Bias"} <= set(page.dataframe[0].value)
-    assert all(table.value["Rows"].sum() > 0 for table in page.dataframe)
-    page.segmented_control[0].set_value("engine")
-    run(page)
-    assert page.dataframe[0].value["Group"].nunique() > 1
 
 
 def test_the_method_page_quotes_the_formulas() -> None:

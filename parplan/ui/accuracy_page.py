@@ -1,86 +1,344 @@
 """How wrong the numbers are: published measurements the plans are checked against."""
 
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
 import pandas as pd
 import streamlit as st
 
 from parplan import catalog
+from parplan.calibration import Errors
+from parplan.ui.accuracy_chart import Point, predicted_against_measured
+from parplan.ui.figures import draw, theme
+from parplan.ui.measured import LEFT_OUT, MARKS, Quantity, marks, quantities
 from parplan.ui.words import plain
-from parplan.validate import Errors, Report, validation
+from parplan.validate import (
+    GROUPS,
+    VERDICT,
+    Report,
+    Row,
+    number,
+    relative_error,
+    report_of,
+    validation,
+)
 
-EVERYTHING = "everything"
-WORDS = {"gib": "GiB", "gpu": "GPU", "kv": "KV", "ttft": "time to first token,", "tpot": "time per token,"}
-"""Column names, as people read them."""
-
-
-@st.cache_resource(show_spinner="Predicting every measurement")
-def reports() -> dict[str, Report]:
-    """The measurements in the catalogue, predicted once per process, by file."""
-    return {path.stem: validation(path) for path in sorted((catalog.ROOT / "measurements").glob("*.csv"))}
-
-
-def show() -> None:
-    """One tab per file of measurements."""
-    st.subheader("How wrong the numbers are", anchor=False)
-    st.text(
-        "Every published measurement in the catalogue is predicted from its configuration alone and compared."
-    )
-    found = reports()
-    if not found:
-        st.text("The catalogue holds no measurements.")
-        return
-    for tab, (name, report) in zip(
-        st.tabs([name.capitalize() for name in found]), found.items(), strict=True
-    ):
-        with tab:
-            _report(name, report)
-
-
-def _report(name: str, report: Report) -> None:
-    kinds = sorted({kind for row in report.rows for kind in row.group})
-    by = st.segmented_control(
-        "Group by", [EVERYTHING, *kinds], default=EVERYTHING, required=True, key=f"_by_{name}"
-    )
-    st.dataframe(
-        table(report, by=by or EVERYTHING),
-        key=f"errors_{name}",
-        hide_index=True,
-        column_config={
-            column: st.column_config.NumberColumn(format="percent", help=about)
-            for column, about in SHOWN.items()
-        },
-        alt="Errors of the predictions",
-    )
-    if verdicts := report.verdicts:
-        right = len(verdicts) - len(report.wrong_verdicts)
-        st.text(f"Whether it fits: {right} of {len(verdicts)} verdicts are right.")
-    predicted = sum(1 for row in report.rows if row.predicted)
-    with st.expander(f"{predicted} of {len(report.rows)} rows are predicted; why the others are not"):
-        for reason, rows in report.skipped.items():
-            st.markdown(f"{rows} × {plain(reason)}")
-
-
+YOURS = "Yours"
+MOST_ROWS = 2000
+"""Rows of an uploaded file that are predicted."""
+FEWEST = 5
+"""Rows a group must have to be named among the worst."""
+ENGINE = "engine"
+FITTED = {"tpot_ms": "tpot_left_out", "ttft_ms": "ttft_left_out"}
+"""Columns the speed constants are fitted to, and their errors in cross-validation."""
+FILTERED = GROUPS[:4]
+"""Kinds of group that can be picked from."""
+RUN = {
+    "version": "Version",
+    "engine_version": "Version",
+    "prompt_tokens": "Prompt",
+    "output_tokens": "Output",
+    "concurrency": "Requests",
+    "fw_version": "Version",
+    "isl": "Prompt",
+    "osl": "Output",
+    "concurrency_or_batch": "Requests",
+}
+"""Cells that say how a measurement was run."""
 SHOWN = {
     "Median error": "Half of the predictions are closer than this.",
     "90th percentile": "Nine in ten predictions are closer than this.",
     "Bias": "Median of the signed error; above zero: predicted too high.",
 }
+ERRORS = {name: st.column_config.NumberColumn(format="percent", help=about) for name, about in SHOWN.items()}
 
 
-def table(report: Report, *, by: str) -> pd.DataFrame:
-    """Errors of every measured column, over all rows or per group."""
-    rows = []
-    for column in report.measured:
-        overall = report.errors(column)
-        groups = report.by_group(by, column) if by != EVERYTHING else {"all": overall} if overall else {}
-        rows += [_row(column, group, errors) for group, errors in groups.items()]
-    return pd.DataFrame(rows, columns=["Measured", "Group", "Rows", *SHOWN])
+def measurements() -> dict[str, Path]:
+    """Files of measurements in the catalogue, by what is on their tab; speed first."""
+    files = sorted(
+        (catalog.ROOT / "measurements").glob("*.csv"), key=lambda path: (path.stem != "speed", path.stem)
+    )
+    return {path.stem.capitalize(): path for path in files}
 
 
-def _row(column: str, group: str, errors: Errors) -> dict[str, object]:
-    values = dict(zip(SHOWN, (errors.median, errors.p90, errors.bias), strict=True))
+@st.cache_resource(show_spinner="Predicting every measurement")
+def report(path: Path) -> Report:
+    """A file of measurements, predicted once per process."""
+    return validation(path)
+
+
+def show() -> None:
+    """One tab per file of measurements, and one for the reader's own; only the open one is predicted."""
+    st.subheader("How wrong the numbers are", anchor=False)
+    st.text(
+        "Every published measurement in the catalogue is predicted from its configuration alone and compared."
+    )
+    files = measurements()
+    names = [*files, YOURS]
+    for tab, name in zip(st.tabs(names, key="_measured", on_change="rerun"), names, strict=True):
+        if tab.open:
+            with tab:
+                found = report(files[name]) if name in files else _yours()
+                if found:
+                    _report(name, found)
+
+
+def _yours() -> Report | None:
+    """An uploaded file, predicted."""
+    st.text(
+        "A CSV file with the columns of a file in catalogs/measurements: at most 1 MB, of which "
+        f"{MOST_ROWS:,} rows are read. It is gone when you leave."
+    )
+    given = st.file_uploader("Your measurements", type="csv", key="_yours")
+    if given is None:
+        return None
+    try:
+        return _kept(given.getvalue())
+    except (ValueError, csv.Error) as error:
+        st.text(f"Not read: {error}")
+        return None
+
+
+@st.cache_resource(show_spinner="Predicting every measurement", scope="session", max_entries=1)
+def _kept(content: bytes) -> Report:
+    """The last uploaded file, predicted once per visit."""
+    return read(content)
+
+
+def read(content: bytes) -> Report:
+    """The measurements of a CSV file, predicted.
+
+    Raises:
+        ValueError: it is not UTF-8, or its columns are not those of any kind of measurement.
+        csv.Error: it is no CSV file.
+    """
+    reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig")))
+    columns = tuple(reader.fieldnames or ())
+    cells = [{name: row.get(name) or "" for name in columns} for row in islice(reader, MOST_ROWS)]
+    return report_of(cells, columns=columns)
+
+
+def heading(kind: str) -> str:
+    """A kind of group, as people read it."""
+    return "GPU" if kind == "gpu" else kind.capitalize()
+
+
+def _report(name: str, found: Report) -> None:
+    compared = {quantity.label: quantity for quantity in quantities(found)}
+    if not compared:
+        st.text("No row could be predicted.")
+        _skipped(found)
+        return
+    with st.grid(5, min_column_width=150):
+        label = st.selectbox("Measured", list(compared), key=f"_quantity_{name}")
+        picked = {kind: _picked(name, found, kind) for kind in FILTERED}
+    quantity = compared[label]
+    left_out = _left_out(name, found, quantity)
+    rows = (row for row in found.rows if quantity.of(row) and not marks(row) & left_out)
+    within = replace(
+        found,
+        rows=tuple(row for row in rows if all(row.group.get(kind) in picked[kind] for kind in FILTERED)),
+    )
+    _overall(within, quantity.column)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _picture(name, within, quantity)
+    with right:
+        _groups(name, within, quantity.column)
+        _left_out_in_turn(quantity)
+    _rows(name, within, quantity)
+    if within.verdicts:
+        st.text(verdict_words(within))
+    _skipped(found)
+
+
+def _picked(name: str, found: Report, kind: str) -> set[str | None]:
+    """The groups of one kind that are asked for; nothing picked means all, rows that were not understood too."""
+    values = sorted({row.group[kind] for row in found.rows if kind in row.group})
+    picked = st.multiselect(heading(kind), values, key=f"_{kind}_{name}", placeholder="All")
+    return set(picked) or {None, *values}
+
+
+def _left_out(name: str, found: Report, quantity: Quantity) -> set[str]:
+    """Marks of the rows to leave out."""
+    known = [mark for mark in MARKS if any(mark in marks(row) for row in found.rows)]
+    if not known:
+        return set()
+    return set(
+        st.pills(
+            "Leave out rows marked",
+            known,
+            selection_mode="multi",
+            default=[mark for mark in LEFT_OUT.get(quantity.column, ()) if mark in known],
+            key=f"_marks_{name}_{quantity.column}",
+            help="  \n".join(f"{mark}: {MARKS[mark]}." for mark in known),
+        )
+    )
+
+
+def _overall(within: Report, column: str) -> None:
+    """The error over all rows that are left, and the groups that are worst."""
+    errors = within.errors(column)
+    if errors is None:
+        return
+    with st.grid(len(SHOWN) + 1, min_column_width=150):
+        for label, value in zip(SHOWN, (errors.median, errors.p90, errors.bias), strict=True):
+            shown = f"{value:+.1%}" if label == "Bias" else f"{value:.1%}"
+            st.metric(label, shown, border=True, help=SHOWN[label])
+        st.metric("Points compared", f"{errors.count:,}", border=True)
+    if named := worst_groups(within, column):
+        st.text(f"Worst: {'; '.join(named)}.")
+
+
+def worst_groups(within: Report, column: str, *, most: int = 4) -> list[str]:
+    """The groups with the largest median error, in words; small groups are left out, so are those that are all rows."""
+    overall = within.errors(column)
+    if overall is None:
+        return []
+    found = [
+        (
+            errors.median,
+            f"{heading(kind)} {value} {errors.median:.1%} ({errors.count} rows)",
+        )
+        for kind in within.kinds
+        for value, errors in within.by_group(kind, column).items()
+        if FEWEST <= errors.count < overall.count and errors.median > overall.median
+    ]
+    return [words for _, words in sorted(found, reverse=True)[:most]]
+
+
+def _picture(name: str, within: Report, quantity: Quantity) -> None:
+    points = [point for row in within.rows if (point := _point(row, quantity.column))]
+    if points:
+        draw(predicted_against_measured(points, unit=quantity.label, theme=theme()), key=f"accuracy_{name}")
+        st.caption("On the line the prediction is right; the dotted lines are a factor of 1.25 away.")
+    else:
+        st.text("Nothing is left to compare.")
+
+
+def _point(row: Row, column: str) -> Point | None:
+    measured, predicted = number(row.cells.get(column)), row.predicted.get(column)
+    if not measured or predicted is None or measured <= 0 or predicted <= 0:
+        return None
+    group = row.group
+    requests = number(row.cells.get("concurrency"))
+    words = f"{group['model']}, {group['precision']}<br>{group['layout']} on {group['gpu']}, {group[ENGINE]}"
+    return Point(
+        group=group[ENGINE],
+        words=f"{words}<br>{requests:,.0f} requests" if requests else words,
+        measured=measured,
+        predicted=predicted,
+    )
+
+
+def _groups(name: str, within: Report, column: str) -> None:
+    kind = st.segmented_control(
+        "Errors by",
+        within.kinds,
+        default=ENGINE,
+        required=True,
+        key=f"_by_{name}",
+        format_func=heading,
+    )
+    st.dataframe(
+        table(within, by=kind or ENGINE, column=column),
+        key=f"errors_{name}",
+        hide_index=True,
+        column_config=ERRORS | {"Group": st.column_config.TextColumn(pinned=True)},
+        alt=f"Errors of the predictions by {kind}",
+    )
+
+
+def table(within: Report, *, by: str, column: str) -> pd.DataFrame:
+    """Errors of one measured column per group, worst first."""
+    groups = sorted(within.by_group(by, column).items(), key=lambda item: -item[1].median)
+    rows = [
+        _error_row(group, (errors.count, errors.median, errors.p90, errors.bias)) for group, errors in groups
+    ]
+    return pd.DataFrame(rows, columns=["Group", "Rows", *SHOWN])
+
+
+def _error_row(group: str, errors: tuple[int, float, float, float]) -> Mapping[str, object]:
+    return {"Group": group} | dict(zip(("Rows", *SHOWN), errors, strict=True))
+
+
+def _left_out_in_turn(quantity: Quantity) -> None:
+    """Errors of the speed constants on models and GPUs they were not fitted to."""
+    if quantity.column not in FITTED:
+        return
+    rows: dict[Errors, list[str]] = {}
+    for engine in catalog.engines().values():
+        if engine.errors:
+            rows.setdefault(getattr(engine.errors, FITTED[quantity.column]), []).append(engine.name)
+    st.markdown("**Each pair of model and GPU left out of the fit in turn**")
+    st.dataframe(
+        pd.DataFrame(
+            [_error_row(", ".join(names), (e.rows, e.median, e.p90, e.bias)) for e, names in rows.items()],
+            columns=["Group", "Rows", *SHOWN],
+        ),
+        key="left_out_in_turn",
+        hide_index=True,
+        column_config=ERRORS,
+        alt="Errors on models and GPUs that the constants were not fitted to, by engine",
+    )
+
+
+def _rows(name: str, within: Report, quantity: Quantity) -> None:
+    """Every point with its source."""
+    st.markdown("**Every point, with its source**")
+    st.dataframe(
+        points_table(within.rows, quantity.column),
+        key=f"points_{name}",
+        hide_index=True,
+        height=320,
+        column_config={
+            "Measured": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
+            "Predicted": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
+            "Error": st.column_config.NumberColumn(format="percent"),
+        },
+        alt="Every measurement with its prediction and its source",
+    )
+
+
+def points_table(rows: Sequence[Row], column: str) -> pd.DataFrame:
+    """The rows that state a column and were predicted, worst first."""
+    errors = [(abs(error), row) for row in rows if (error := relative_error(row, column)) is not None]
+    worst_first = sorted(errors, key=lambda pair: -pair[0])
+    return pd.DataFrame([_point_row(row, column) for _, row in worst_first])
+
+
+def _point_row(row: Row, column: str) -> Mapping[str, object]:
     return {
-        "Measured": " ".join(WORDS.get(word, word) for word in column.split("_")),
-        "Group": group,
-        "Rows": errors.count,
-        **values,
+        **{heading(kind): group for kind, group in row.group.items()},
+        **{label: row.cells[cell] for cell, label in RUN.items() if cell in row.cells},
+        "Measured": number(row.cells[column]),
+        "Predicted": row.predicted[column],
+        "Error": relative_error(row, column),
+        "Source": row.cells.get("source", ""),
+        "Marks": row.cells.get("flags", ""),
     }
+
+
+def verdict_words(within: Report) -> str:
+    """How often it was said rightly whether a deployment fits, and where it was not."""
+    verdicts, wrong = within.verdicts, within.wrong_verdicts
+    said = [
+        f"{row.cells.get('id', '')} {row.cells['model']}: predicted {row.verdict}, was {row.cells[VERDICT]}"
+        for row in wrong
+    ]
+    return "\n".join(
+        [f"Whether it fits: {len(verdicts) - len(wrong)} of {len(verdicts)} verdicts are right.", *said]
+    )
+
+
+def _skipped(found: Report) -> None:
+    predicted = sum(1 for row in found.rows if row.predicted)
+    if predicted == len(found.rows):
+        return
+    with st.expander(f"{predicted} of {len(found.rows)} rows are predicted; why the others are not"):
+        for reason, rows in found.skipped.items():
+            st.markdown(f"{rows} × {plain(reason)}")

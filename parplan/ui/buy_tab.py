@@ -1,6 +1,7 @@
 """What to buy: the ladder of sizes, machines that have them, and the textbook estimate beside it."""
 
 from collections.abc import Sequence
+from datetime import date
 
 import pandas as pd
 import streamlit as st
@@ -9,6 +10,7 @@ from parplan.cost import cost_per_million_tokens
 from parplan.instances import Purchase
 from parplan.planner import Plan
 from parplan.scenario import Answer
+from parplan.ui.prices import worth
 from parplan.ui.words import cited, plain, sentence
 
 NOTHING = "nothing within the GPUs one replica may use"
@@ -43,8 +45,11 @@ def _offers(found: Plan, purchases: Sequence[Purchase], *, key: str) -> None:
                 help="Output tokens at the asked concurrency; always busy; unused GPUs are paid for too.",
             ),
         },
-        alt="Machines that can be rented, cheapest first",
+        alt=f"Machines with {found.gpus} GPUs and more, cheapest first ({key})",
     )
+    days = [purchase.instance.priced for purchase in purchases if purchase.price is not None]
+    if warning := worth(days, today=date.today()):
+        st.caption(warning)
 
 
 def _offer(found: Plan, purchase: Purchase) -> dict[str, object]:

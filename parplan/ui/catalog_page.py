@@ -1,43 +1,27 @@
-"""The catalogue: every fact the plans rest on, with its source."""
+"""The catalogue: every fact the plans rest on, with its source, searchable."""
 
 from collections.abc import Callable
+from datetime import date
 
 import pandas as pd
 import streamlit as st
 
 from parplan import catalog
 from parplan.hardware import Gpu
+from parplan.hub import Summary
+from parplan.ui.prices import price_day, worth
 from parplan.ui.words import cited
 from parplan.units import GIB
 
-
-def show() -> None:
-    """One table per kind of fact; only the open one is built."""
-    st.subheader("What is known, and from where", anchor=False)
-    views: dict[str, Callable[[], pd.DataFrame]] = {
-        "Models": models, "GPUs": gpus, "Instances": instances, "Formats": formats, "Engines": engines,
-    }  # fmt: skip
-    for tab, (name, view) in zip(
-        st.tabs(list(views), key="_facts", on_change="rerun"), views.items(), strict=True
-    ):
-        if tab.open:
-            with tab:
-                table = view()
-                st.dataframe(
-                    table,
-                    key=f"facts_{name}",
-                    hide_index=True,
-                    height=560,
-                    column_config={table.columns[0]: st.column_config.TextColumn(pinned=True), **FORMATS},
-                    alt=f"{name} in the catalogue with their sources",
-                )
-
-
+BILLION, TERA, GIGA = 1e9, 1e12, 1e9
+SIZES = (0, 1, 3, 8, 15, 40, 80, 150, 300, 700, 3000)
+"""Where the slider over total parameters stops, billions."""
 FORMATS = {
     name: st.column_config.NumberColumn(format=shown)
     for name, shown in (
         ("Parameters, billion", "%.2f"),
         ("Active, billion", "%.2f"),
+        ("Longest sequence", "localized"),
         ("Usable memory, GiB", "%.2f"),
         ("Bandwidth, TB/s", "%.2f"),
         ("BF16, TFLOP/s", "%.0f"),
@@ -46,31 +30,87 @@ FORMATS = {
         ("Link one way, GB/s", "%.0f"),
         ("Network, GB/s", "%.1f"),
         ("USD per hour", "%.2f"),
+        ("USD per GPU and hour", "%.2f"),
         ("Bits per number", "%.3f"),
+        ("TDP, W", "%.0f"),
+        ("Year", "%d"),
     )
 }
+
+
+def show() -> None:
+    """One table per kind of fact; only the open one is built."""
+    st.subheader("What is known, and from where", anchor=False)
+    views: dict[str, Callable[[], pd.DataFrame]] = {
+        "Models": _models, "GPUs": gpus, "Instances": _instances, "Formats": formats, "Engines": engines,
+    }  # fmt: skip
+    for tab, (name, view) in zip(
+        st.tabs(list(views), key="_facts", on_change="rerun"), views.items(), strict=True
+    ):
+        if tab.open:
+            with tab:
+                _shown(name, view())
+
+
+def _shown(name: str, table: pd.DataFrame) -> None:
+    if table.empty:
+        st.text("Nothing in the catalogue is like that.")
+        return
+    st.dataframe(
+        table,
+        key=f"facts_{name}",
+        hide_index=True,
+        height=560,
+        column_config={table.columns[0]: st.column_config.TextColumn(pinned=True), **FORMATS},
+        alt=f"{name} in the catalogue with their sources",
+    )
+
+
+def _models() -> pd.DataFrame:
+    """The models that are looked for."""
+    known = catalog.model_summaries()
+    kinds = sorted({found.kind for found in known})
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        words = st.text_input(
+            "Search", key="_words", placeholder="name, family, attention, format", max_chars=100, width=320
+        )
+        kind = st.pills("Kind", kinds, key="_kind", width="content")
+        low, high = st.select_slider(
+            "Total parameters, billion", SIZES, value=(SIZES[0], SIZES[-1]), key="_sizes", width=320
+        )
+    listed = [
+        found
+        for found in known
+        if found.matches(words)
+        and kind in (None, found.kind)
+        and low * BILLION <= found.total <= high * BILLION
+    ]
+    st.caption(f"{len(listed)} of {len(known)} models, counted from their config.json.")
+    table = models()
+    return table[table["Model"].isin([found.name for found in listed])]
 
 
 @st.cache_data(show_spinner="Reading the models")
 def models() -> pd.DataFrame:
     """All models, counted from their configs."""
-    entries = [catalog.model(name) for name in catalog.model_files()]
-    return pd.DataFrame(
-        {
-            "Model": entry.name,
-            "Parameters, billion": entry.transformer.total_parameters / BILLION,
-            "Active, billion": entry.transformer.active_parameters / BILLION,
-            "Layers": len(entry.transformer.sequence),
-            "Family": entry.transformer.family,
-            "Longest sequence": entry.transformer.context_length,
-            "Assumed": " ".join(entry.transformer.assumed),
-            "Source": cited([entry.source]),
-        }
-        for entry in entries
-    )
+    return pd.DataFrame(_model(found) for found in catalog.model_summaries())
 
 
-BILLION, TERA, GIGA = 1e9, 1e12, 1e9
+def _model(found: Summary) -> dict[str, object]:
+    entry = catalog.model(found.name)
+    return {
+        "Model": found.name,
+        "Parameters, billion": found.total / BILLION,
+        "Active, billion": found.active / BILLION,
+        "Kind": found.kind,
+        "Attention": ", ".join(found.attention),
+        "Longest sequence": found.context,
+        "Published in": found.native,
+        "Family": found.family,
+        "Also": ", ".join(found.aliases),
+        "Assumed": " ".join(entry.transformer.assumed),
+        "Source": cited([entry.source]),
+    }
 
 
 def _peak(gpu: Gpu, arithmetic: str) -> float | None:
@@ -83,6 +123,7 @@ def gpus() -> pd.DataFrame:
         {
             "GPU": gpu.name,
             "Name": gpu.label,
+            "Vendor": gpu.vendor,
             "Usable memory, GiB": gpu.memory / GIB,
             "Bandwidth, TB/s": gpu.bandwidth / TERA,
             "BF16, TFLOP/s": _peak(gpu, "bf16"),
@@ -92,11 +133,29 @@ def gpus() -> pd.DataFrame:
             "Link one way, GB/s": gpu.link / GIGA,
             "Fast domain, GPUs": gpu.domain,
             "Network, GB/s": gpu.network / GIGA if gpu.network else None,
+            "TDP, W": gpu.tdp,
+            "Year": gpu.year,
             "Note": gpu.note,
             "Source": cited(gpu.sources.values()),
         }
         for gpu in catalog.gpus().values()
     )
+
+
+def _instances() -> pd.DataFrame:
+    """The machines that are looked for, and what their prices are worth."""
+    table = instances()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        for column in ("Provider", "GPU"):
+            picked = st.multiselect(
+                column, sorted(table[column].unique()), key=f"_only_{column}", placeholder="All", width=320
+            )
+            if picked:
+                table = table[table[column].isin(picked)]
+    today, listed = date.today(), set(table["Instance"])
+    days = [found.priced for found in catalog.instances() if found.price and found.name in listed]
+    st.caption(f"{len(table)} machines. List prices on demand. {worth(days, today=today)}")
+    return table
 
 
 def instances() -> pd.DataFrame:
@@ -108,9 +167,11 @@ def instances() -> pd.DataFrame:
             "GPU": instance.gpu,
             "GPUs": instance.gpus,
             "USD per hour": instance.price,
-            "Price of": instance.priced,
+            "USD per GPU and hour": instance.price / instance.gpus if instance.price else None,
+            "Price of": price_day(instance.priced, today=date.today()) if instance.price else "",
             "Region": instance.region,
             "Network, GB/s": instance.network / GIGA if instance.network else None,
+            "Note": instance.note,
             "Source": cited(instance.sources),
         }
         for instance in catalog.instances()

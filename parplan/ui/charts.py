@@ -1,6 +1,7 @@
 """Figures: from results to Plotly, and nothing else. Every builder also says its takeaway in words, for `alt`."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,27 +9,30 @@ import numpy as np
 import plotly.graph_objects as go
 
 from parplan.layout import Layout
+from parplan.memory import Rank
 from parplan.planner import Plan, Result, families
+from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
-from parplan.ui.words import significant
+from parplan.ui.words import counted, significant
 from parplan.units import GIB, MS, Array, written_bytes, written_time
+from parplan.whatif import NOTHING, WinnerMap
 
 MEMORY_PARTS = {
     "weights": "Weights",
     "activations": "Activations",
-    "overhead": "Engine overhead",
-    "kv": "KV cache in use",
+    "overhead": "Overhead",
+    "kv": "KV cache",
     "free": "Free",
-    "kv_waiting": "KV cache that is missing",
+    "kv_waiting": "Missing KV",
 }
 TIME_PARTS = {
     "linear": "Dense weights",
     "experts": "Experts",
-    "attention": "Attention and KV",
-    "head": "Head and sampling",
+    "attention": "Attention, KV",
+    "head": "Output head",
     "communication": "Communication",
-    "overhead": "Launch, engine, bubbles",
-    "prefill": "Prefill of newcomers",
+    "overhead": "Launch, engine",
+    "prefill": "Prefill",
 }
 HEIGHT = 340
 """Height of a figure, pixels."""
@@ -40,6 +44,10 @@ MISSING = {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff", "size": 7,
 """Hatching of memory that is not there."""
 OVERFLOW = 1.6
 """Bars longer than this many GPUs' memory are cut off."""
+AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
+"""A legend with a place of its own, whatever the size of the plot."""
+OTHERS = "Other layouts"
+"""Key of a map's layouts that have no colour of their own."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
 
@@ -54,19 +62,52 @@ class Chart:
 
 def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -> Chart:
     """Memory of the fullest GPU of each layout, stacked by part, with the capacity as a line."""
-    usable = float(plans[0].memory.usable) / GIB
-    names = [_named(plan, chosen=plan.layout == chosen) for plan in plans]
+    bars = {_named(plan, chosen=plan.layout == chosen): plan.memory for plan in plans}
+    own = next((plan for plan in plans if plan.layout == chosen), plans[0])
+    figure = _memory_stack(
+        bars,
+        height=max(HEIGHT, 190 + 38 * len(plans)),
+        thickness=min(0.65, 0.16 * len(bars)),
+        x="GiB on the fullest GPU",
+        theme=theme,
+    )
+    return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
+
+
+def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
+    """Memory of every kind of GPU of one replica, those that stand for the worst rank in bold."""
+    bars = {f"<b>{kind.words}</b>" if kind.worst else kind.words: kind.each for kind in kinds}
+    figure = _memory_stack(bars, height=166 + 34 * len(kinds), thickness=0.65, x="GiB per GPU", theme=theme)
+    worst = next(kind for kind in kinds if kind.worst)
+    return Chart(
+        figure,
+        f"Memory of every GPU of a replica. The worst: {worst.words}, "
+        f"{written_bytes(float(worst.each.needed))} needed.",
+    )
+
+
+def _memory_stack(
+    bars: Mapping[str, Rank], *, height: int, thickness: float, x: str, theme: Theme
+) -> go.Figure:
+    """One bar per name, stacked by part, and the capacity as a line.
+
+    Args:
+        height: of the figure, pixels.
+        thickness: of a bar, as a share of the room it has.
+    """
+    usable = float(next(iter(bars.values())).usable) / GIB
     amounts = {
-        part: [max(float(getattr(plan.memory, part)) / GIB, 0.0) for plan in plans] for part in MEMORY_PARTS
+        part: [max(float(getattr(rank, part)) / GIB, 0.0) for rank in bars.values()] for part in MEMORY_PARTS
     }
     longest = max(sum(bar) for bar in zip(*amounts.values(), strict=True))
-    figure = go.Figure(
+    return go.Figure(
         data=[
             go.Bar(
                 name=name,
-                y=names,
+                y=list(bars),
                 x=amounts[part],
                 orientation="h",
+                width=thickness,
                 marker={
                     "color": theme.memory[part],
                     "line": {"width": 0},
@@ -77,13 +118,13 @@ def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -
             for part, name in MEMORY_PARTS.items()
         ],
         layout=theme.layout(
-            height=max(HEIGHT, 190 + 38 * len(plans)),
-            x="GiB on the fullest GPU",
+            height=height,
+            x=x,
             barmode="stack",
-            bargap=0.35,
             yaxis={"autorange": "reversed", "showgrid": False},
             xaxis={"range": [0, min(longest * 1.03, usable * OVERFLOW)]},
-            legend={"traceorder": "normal", "y": 1.08},
+            legend={"traceorder": "normal", "entrywidth": 70, **AT_TOP},
+            margin={"t": 84},
             shapes=[theme.upright(usable, colour=theme.limit)],
             annotations=[
                 theme.note(
@@ -97,12 +138,10 @@ def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -
             ],
         ),
     )
-    own = next((plan for plan in plans if plan.layout == chosen), plans[0])
-    return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
 
 
 def _named(plan: Plan, *, chosen: bool) -> str:
-    name = f"{plan.layout}, {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"
+    name = f"{plan.layout}, {counted(plan.gpus, 'GPU')}"
     return f"<b>{name}</b>" if chosen else name
 
 
@@ -138,11 +177,12 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
             if seconds > 0
         ],
         layout=theme.layout(
-            height=170,
+            height=220,
             x="ms per output token",
             barmode="stack",
             yaxis={"showgrid": False, "showticklabels": False},
-            legend={"traceorder": "normal"},
+            legend={"traceorder": "normal", "entrywidth": 86, **AT_TOP},
+            margin={"t": 92},
         ),
     )
     largest = max(parts, key=lambda part: parts[part])
@@ -170,8 +210,16 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         at = np.array([chosen]), np.array([result.asked])
         traces.append(_points(result, *at, name="Recommended", mode="markers", marker=ring))
         alt += f" {result.layout.one(chosen)} gives {significant(traces[-1].x[0])} tokens/s per user."
-    axis = {"rangemode": "tozero"}
-    layout = theme.layout(height=HEIGHT, x="tokens/s per user", y="tokens/s per GPU", xaxis=axis, yaxis=axis)
+    axis = {"rangemode": "tozero", "tickformat": ","}
+    layout = theme.layout(
+        height=HEIGHT,
+        x="tokens/s per user",
+        y="tokens/s per GPU",
+        xaxis=axis,
+        yaxis=axis,
+        legend=AT_TOP,
+        margin={"t": 68},
+    )
     return Chart(go.Figure(data=traces, layout=layout), alt)
 
 
@@ -223,8 +271,9 @@ def curves(
             x="concurrent requests per replica",
             y=unit,
             xaxis={"type": "log", "dtick": FOURFOLD, "tickformat": ",d"},
-            yaxis={"rangemode": "tozero"},
-            legend={"y": 1.08},
+            yaxis={"rangemode": "tozero", "tickformat": ","},
+            legend=AT_TOP,
+            margin={"t": 92},
             shapes=[theme.upright(asked, colour=theme.text), *([theme.level(limit)] if limit else [])],
             annotations=[
                 theme.note(np.log10(asked), f"{asked:,} asked", y=1, xanchor="center", yanchor="bottom")
@@ -262,3 +311,89 @@ def _curve(
         line(held, dash="solid", mode="lines+markers", named=bool(held.any())),
         line(full, dash="dot", mode="lines", named=not held.any()),
     )
+
+
+def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Chart:
+    """The recommended layout for every concurrency and prompt length, the widest-spread ones each in a colour.
+
+    Args:
+        found: the map.
+        asked: concurrency and prompt to mark.
+        theme: the colours.
+    """
+    requests = [count for count in found.concurrency.tolist() if count <= MOST_REQUESTS]
+    winners = [row[: len(requests)] for row in found.winners]
+    x, y = requests.index(asked[0]), found.prompts.index(asked[1])
+    names = _widest(winners, most=len(theme.lines), always=winners[y][x])
+    colours = dict(zip(names, theme.lines, strict=False)) | {OTHERS: theme.rest, NOTHING: theme.faint}
+    there = {name if name in colours else OTHERS for row in winners for name in row}
+    keys = [_key(name, colour=colour) for name, colour in colours.items() if name in there]
+    ring = {"symbol": "circle-open", "size": 15, "color": theme.text, "line": {"width": 3}}
+    mark = go.Scatter(name="Asked", x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip")
+    figure = go.Figure(
+        data=[_field(winners, requests=requests, prompts=found.prompts, colours=colours), *keys, mark],
+        layout=theme.layout(
+            height=440,
+            x="concurrent requests per replica",
+            y="prompt tokens",
+            xaxis=_places(requests, named=[4**power for power in range(7)]),
+            yaxis=_places(found.prompts, named=found.prompts),
+            legend=AT_TOP,
+            margin={"t": 92},
+        ),
+    )
+    alt = (
+        f"Recommended layout over requests and prompt length, {len(there)} in all; at {asked[0]:,} requests of "
+        f"{asked[1]:,} prompt tokens: {winners[y][x]}."
+    )
+    return Chart(figure, alt)
+
+
+def _field(
+    winners: Sequence[Sequence[str]],
+    *,
+    requests: Sequence[int],
+    prompts: Sequence[int],
+    colours: Mapping[str, str],
+) -> go.Heatmap:
+    """One cell per prompt length and concurrency, in its layout's colour."""
+    listed = {name: place for place, name in enumerate(colours)}
+    bands = enumerate(colours.values())
+    return go.Heatmap(
+        z=[[listed.get(name, listed[OTHERS]) for name in row] for row in winners],
+        customdata=winners,
+        text=[[f"{prompt:,} prompt tokens, {count:,} requests" for count in requests] for prompt in prompts],
+        hovertemplate="%{customdata}<br>%{text}<extra></extra>",
+        colorscale=[(edge / len(colours), colour) for place, colour in bands for edge in (place, place + 1)],
+        zmin=-0.5,
+        zmax=len(colours) - 0.5,
+        showscale=False,
+        xgap=1,
+        ygap=1,
+    )
+
+
+def _widest(winners: Sequence[Sequence[str]], *, most: int, always: str) -> list[str]:
+    """The layouts that win in the most cells, and one that is always named, in the order in which they appear."""
+    cells = Counter(name for row in winners for name in row if name != NOTHING)
+    widest = {name for name, _ in cells.most_common(most)}
+    if always in cells and always not in widest:
+        widest = {always, *(name for name, _ in cells.most_common(most - 1))}
+    return [name for name in cells if name in widest]
+
+
+def _key(name: str, *, colour: str) -> go.Scatter:
+    """An entry of the legend without points of its own."""
+    marker = {"symbol": "square", "size": 11, "color": colour}
+    return go.Scatter(name=name, x=[None], y=[None], mode="markers", marker=marker, hoverinfo="skip")
+
+
+def _places(values: Sequence[int], *, named: Sequence[int]) -> dict[str, Any]:
+    """An axis with one place per value, some of them labelled."""
+    ticks = {place: f"{value:,}" for place, value in enumerate(values) if value in named}
+    return {
+        "tickvals": list(ticks),
+        "ticktext": list(ticks.values()),
+        "range": [-0.5, len(values) - 0.5],
+        "showgrid": False,
+    }

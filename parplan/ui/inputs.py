@@ -36,6 +36,7 @@ CUTS = {
     "pipeline": "Pipeline stages (PP)",
     "expert": "Expert groups (EP)",
     "context": "Context (CP)",
+    "decode_context": "Decode context (DCP)",
 }
 
 
@@ -216,6 +217,8 @@ def sidebar() -> None:
         with st.expander("More", icon=":material/tune:"):
             _number("prefix", "Prefix cache hits, %", step=5)
             _number("replicas", "Replicas")
+            _number("rate", "Requests per second", step=1)
+            _number("peak", "Peak over mean", step=0.5)
             _number("budget", "Most GPUs per replica")
             _number("utilization", "GPU memory taken, %", step=1)
             for name, label in CUTS.items():

@@ -6,22 +6,21 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from parplan.advice import recommended_index
 from parplan.objections import objections
-from parplan.planner import Plan, Result
+from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
-from parplan.ui import charts, inputs
-from parplan.ui.figures import draw, theme
-from parplan.ui.words import plain
+from parplan.ui import card, inputs
 from parplan.units import MS
 
 AGAINST = "What speaks against it"
-STATUS = ("impossible", "requests wait", "too slow", "good")
+STATUS = ("impossible", "recommended", "requests wait", "too slow", "good")
 MOST_ROWS = 250
 """Rows of the table; the impossible ones come last."""
 COLUMNS = {
-    "Layout": st.column_config.TextColumn(pinned=True),
+    "Layout": st.column_config.TextColumn(pinned=True, width=150),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60),
-    "Status": st.column_config.TextColumn(width=100),
+    "Status": st.column_config.TextColumn(width=110),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
@@ -37,32 +36,35 @@ def show(answer: Answer) -> None:
     """The table and the card."""
     result, best = answer.result, answer.advice.recommended
     _fixed(answer.scenario)
-    rows = sorted(range(len(result.legal)), key=lambda index: not result.legal[index])[:MOST_ROWS]
-    found = table(result, rows)
-    ticked = st.dataframe(
+    first = best.index if best else None
+    rows = sorted(range(len(result.legal)), key=lambda index: (index != first, not result.legal[index]))
+    rows, left_out = rows[:MOST_ROWS], len(rows) - MOST_ROWS
+    chosen = _ticked(table(result, rows), [str(result.layout.one(index)) for index in rows])
+    more = f" {left_out:,} more of them are not listed." if left_out > 0 else ""
+    st.caption(f"Tick a row to see that layout. The recommended one comes first, impossible ones last.{more}")
+    if chosen is not None:
+        card.show(result.plan(rows[chosen]), answer)
+    elif best:
+        card.show(best, answer)
+
+
+def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
+    """The table, and the place of the row ticked in it: the tick stays with its layout when rows change places."""
+    before = st.session_state.get("_ticked")
+    at = [names.index(before)] if before in names else []
+    table = st.dataframe(
         found,
-        key="layouts",
+        key=f"layouts_{'|'.join(names)}",
         hide_index=True,
-        height=330,
         on_select="rerun",
         selection_mode="single-row",
+        selection_default={"selection": {"rows": at}},
         column_config=COLUMNS,
         alt="All layouts with their speed, what they hold, and what speaks against them",
     )
-    chosen = [rows[row] for row in ticked.selection.rows if row < len(rows)]
-    more = (
-        f" {len(result.legal) - len(rows):,} more of them are not listed."
-        if len(rows) < len(result.legal)
-        else ""
-    )
-    st.caption(f"Tick a row to see that layout. Impossible ones come last.{more}")
-    if chosen:
-        _card(result.plan(chosen[0]), answer)
-    elif best:
-        _card(best, answer)
-    st.download_button(
-        "Download the table", found.to_csv(index=False), "layouts.csv", icon=":material/download:"
-    )
+    place = next(iter(table.selection.rows), None)
+    st.session_state["_ticked"] = None if place is None else names[place]
+    return place
 
 
 def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
@@ -73,7 +75,9 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "Layout": [str(result.layout.one(index)) for index in rows],
         "GPUs": result.gpus[listed],
         "Status": np.select(
-            [~legal, ~result.holds[listed], ~result.in_time[listed]], STATUS[:3], default=STATUS[3]
+            [~legal, listed == recommended_index(result), ~result.holds[listed], ~result.in_time[listed]],
+            STATUS[:-1],
+            default=STATUS[-1],
         ),
     }
     figures = {
@@ -98,32 +102,9 @@ def _against(result: Result, index: int) -> str:
 
 def _fixed(scenario: Scenario) -> None:
     """What the user has fixed, and the way back."""
-    fixed = [f"{name} {size}" for name in CUTS if (size := getattr(scenario, name))]
+    fixed = [f"{CUT_NAMES[name]}{size}" for name in CUTS if (size := getattr(scenario, name))]
     if fixed:
         free = scenario.model_copy(update=dict.fromkeys(CUTS, 0))
         with st.container(horizontal=True, vertical_alignment="center"):
             st.text(f"Fixed: {', '.join(fixed)}.")
             st.button("Try all layouts", on_click=inputs.take, args=(free,))
-
-
-def _card(found: Plan, answer: Answer) -> None:
-    """One layout: its memory, its time, what speaks against it, and a way to keep it."""
-    kept = answer.scenario.model_copy(update={name: getattr(found.layout, name) for name in CUTS})
-    with st.container(border=True):
-        with st.container(horizontal=True, vertical_alignment="center"):
-            title = f"{found.layout} on {found.gpus} × {answer.result.problem.gpu.label}"
-            st.markdown(f"**{plain(title)}**", width="content")
-            st.button(
-                "Keep this layout", on_click=inputs.take, args=(kept,), help="Fixes it, in the link too."
-            )
-        st.caption(plain(charts.memory_words(found)))
-        show_objections(found)
-        if found.legal:
-            draw(charts.time_bar(found, theme=theme()), key="time_bar")
-
-
-def show_objections(found: Plan) -> None:
-    """What speaks against a layout, errors first, with the way out and the source."""
-    for objection in found.objections:
-        badge = ":red-badge[Impossible]" if objection.severity == "error" else ":orange-badge[Note]"
-        st.markdown(f"{badge} {plain(f'{objection.reason} {objection.fix}')}", help=plain(objection.source))

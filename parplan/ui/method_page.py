@@ -6,7 +6,7 @@ from types import FunctionType, ModuleType
 
 import streamlit as st
 
-from parplan import collectives, cost, instances, memory, serving, step, work
+from parplan import collectives, cost, instances, load, memory, serving, step, traffic, work
 
 CHAPTERS: dict[str, ModuleType] = {
     "Work": work,
@@ -14,6 +14,8 @@ CHAPTERS: dict[str, ModuleType] = {
     "Communication": collectives,
     "One step": step,
     "Serving": serving,
+    "Load": load,
+    "Traffic": traffic,
     "Buying": instances,
     "Cost": cost,
 }

@@ -43,7 +43,9 @@ class Theme:
     family: dict[Family, str]
     """Family of layouts -> colour."""
     lines: tuple[str, ...]
-    """Layouts drawn as lines side by side, in this order."""
+    """Layouts drawn side by side as lines or areas, in this order."""
+    rest: str
+    """Layouts that have no colour of their own."""
 
     def layout(self, *, height: int, x: str, y: str = "", **layout: Any) -> dict[str, Any]:
         """Plotly layout of a small figure; further keys are merged over it.
@@ -151,6 +153,7 @@ LIGHT = Theme(
         "CP": "#0e141b",
     },
     lines=(BLUE, RED, GREEN, PINK, "#0e141b", ORANGE, SKY),
+    rest="#7a828c",
 )
 DARK = Theme(
     text="#e8edf3",
@@ -161,4 +164,5 @@ DARK = Theme(
     time=LIGHT.time | {"linear": SKY, "experts": BLUE, "overhead": "#8d96a1"},
     family=LIGHT.family | {"TP": SKY, "CP": YELLOW},
     lines=(SKY, ORANGE, GREEN, PINK, YELLOW, RED, BLUE),
+    rest="#8d96a1",
 )

@@ -46,6 +46,24 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "GPU"), counted(2048, "GPU")
+    ('1 GPU', '2,048 GPUs')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def either_way(relative: float) -> str:
+    """How far a figure may be off.
+
+    >>> either_way(0.0548)
+    '±5 %'
+    """
+    return f"±{relative * 100:.0f} %"
+
+
 def bullets(texts: Iterable[str]) -> str:
     """Texts as one Markdown list, shown as they are."""
     return "\n".join(f"- {plain(text)}" for text in texts)

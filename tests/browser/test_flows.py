@@ -1,16 +1,19 @@
 """What people do with the page: move a slider, pass a link on, go back, use a phone."""
 
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
 from tests.browser.visitor import Visitor
 
 pytestmark = pytest.mark.browser
 
-TABS = ("Memory", "Layouts", "Curves", "Buy", "Why")
+TABS = ("Overview", "Layouts", "Curves", "What if", "Hardware", "Load", "Buy", "Why")
+PAGES = ("Read a log", "Catalogue", "Accuracy", "Method", "Plan")
 PHONE = {"width": 390, "height": 844}
 NewVisitor = Callable[..., Visitor]
 
@@ -121,7 +124,7 @@ def test_back_and_reload_keep_the_state(visitor: Visitor) -> None:
 def test_the_choice_survives_a_look_at_the_other_pages(visitor: Visitor) -> None:
     page = visitor.open("?gpu=h200-sxm&concurrency=61")
     start = verdict(page)
-    for name in ("Catalogue", "Accuracy", "Method", "Plan"):
+    for name in PAGES:
         page.get_by_role("link", name=name).click()
         visitor.settle()
         visitor.screenshot(f"page-{name.lower()}")
@@ -129,12 +132,31 @@ def test_the_choice_survives_a_look_at_the_other_pages(visitor: Visitor) -> None
     visitor.assert_sound()
 
 
+def test_a_page_opens_at_its_own_address(visitor: Visitor) -> None:
+    """Streamlit's browser side first looks for its server below the page's path, then at the root.
+
+    The two answers "not found" in the console are those two questions (`/catalogue/_stcore/health` and
+    `/catalogue/_stcore/host-config`); nothing is missing, and nothing else may be reported.
+    """
+    asked: list[str] = []
+    visitor.page.on(
+        "response", lambda answer: asked.append(urlsplit(answer.url).path) if answer.status >= 400 else None
+    )
+    page = visitor.open("catalogue?gpu=h200-sxm")
+    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
+    assert sorted(asked) == ["/catalogue/_stcore/health", "/catalogue/_stcore/host-config"]
+    assert len(visitor.errors) == 2
+    page.get_by_role("link", name="Plan", exact=True).click()
+    visitor.settle()
+    assert "H200" in verdict(page)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_tab_at_a_desk(new_visitor: NewVisitor, scheme: str) -> None:
     visitor = new_visitor(color_scheme=scheme)
     page = visitor.open("?model=deepseek-ai/DeepSeek-V3&gpu=b200-sxm&weights=native")
     for tab in TABS:
-        page.get_by_role("tab", name=tab).click()
+        page.get_by_role("tab", name=tab, exact=True).click()
         visitor.settle()
         assert page.locator(".js-plotly-plot").count() <= 3
         assert fits_across(page)
@@ -147,18 +169,79 @@ def test_every_tab_on_a_phone(new_visitor: NewVisitor, scheme: str) -> None:
     visitor = new_visitor(viewport=PHONE, color_scheme=scheme, has_touch=True)
     page = visitor.open()
     for tab in TABS:
-        page.get_by_role("tab", name=tab).click()
+        page.get_by_role("tab", name=tab, exact=True).click()
         visitor.settle()
         assert fits_across(page)
         visitor.screenshot(f"phone-{scheme}-{tab.lower()}")
     visitor.assert_sound()
 
 
+def test_a_ticked_layout_stays_ticked_when_rows_change_places(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.get_by_role("tab", name="Layouts", exact=True).click()
+    visitor.settle()
+    title = page.get_by_test_id("stMain").locator("strong").first
+    expect(title).to_contain_text("TP2 on 2")
+    table = page.get_by_test_id("stDataFrame").first.bounding_box()
+    assert table
+    page.mouse.click(table["x"] + 16, table["y"] + 6 * 35 + 17)  # rows are 35 pixels high, the head too
+    visitor.settle()
+    ticked = title.inner_text()
+    assert "TP2 on 2" not in ticked
+    before = verdict(page)
+    slide(visitor, "Concurrent requests", steps=6)
+    assert verdict(page) != before
+    assert title.inner_text() == ticked
+    visitor.assert_sound()
+
+
+def test_an_example_is_one_choice_away_and_the_link_takes_it_along(new_visitor: NewVisitor) -> None:
+    first = new_visitor()
+    page = first.open()
+    page.get_by_role("combobox", name="Example").click()
+    page.get_by_role("option", name="DeepSeek-V3.1 on B200").click()
+    first.settle()
+    assert "DeepSeek-V3.1" in verdict(page)
+    second = new_visitor()
+    other = second.open(page.url)
+    assert figures(other) == figures(page)
+    expect(other.get_by_role("combobox", name="Example")).to_have_value("DeepSeek-V3.1 on B200")
+    first.assert_sound()
+    second.assert_sound()
+
+
+@pytest.mark.parametrize("name", ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"])
+def test_what_is_saved_holds_the_answer(visitor: Visitor, name: str) -> None:
+    page = visitor.open("?concurrency=61")
+    page.get_by_role("button", name="Save").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=name).click()
+    content = Path(saved.value.path()).read_text("utf-8")
+    assert "TP2" in content
+    assert "61" in content
+    visitor.assert_sound()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_people_out(new_visitor: NewVisitor, scheme: str) -> None:
+    """No serious violation of the accessibility rules of axe, on any tab or page."""
+    visitor = new_visitor(color_scheme=scheme)
+    page = visitor.open()
+    places = [("tab", name) for name in TABS] + [("link", name) for name in PAGES]
+    found = {}
+    for role, name in places:
+        page.get_by_role(role, name=name, exact=True).click()  # type: ignore[arg-type]
+        visitor.settle()
+        violations = Axe().run(page).response["violations"]
+        found[name] = [broken["id"] for broken in violations if broken["impact"] in ("serious", "critical")]
+    assert {name: ids for name, ids in found.items() if ids} == {}
+
+
 def test_a_ticked_layout_shows_its_card_and_can_be_kept(visitor: Visitor) -> None:
     page = visitor.open("?tensor=4")
     page.get_by_role("tab", name="Layouts").click()
     visitor.settle()
-    expect(page.get_by_text("Fixed: tensor 4.")).to_be_visible()
+    expect(page.get_by_text("Fixed: TP4.")).to_be_visible()
     page.get_by_role("button", name="Try all layouts").click()
     visitor.settle()
     assert "tensor" not in query(page)

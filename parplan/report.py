@@ -1,0 +1,201 @@
+"""One page of Markdown for a design document: the verdict, the figures behind it, and everything they assume."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+import numpy as np
+
+from parplan.advice import Rung
+from parplan.confidence import Band
+from parplan.layout import Layout
+from parplan.planner import Plan, Problem, Result
+from parplan.provenance import Source
+from parplan.scenario import SCHEMA, Answer
+from parplan.units import Number, Seconds, written_bytes, written_time
+
+MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
+"""Signs that would mean something in Markdown inside a line."""
+MOST_LAYOUTS = 5
+"""Layouts listed."""
+
+
+def escaped(text: str) -> str:
+    r"""Text that Markdown shows as it is, in one line.
+
+    >>> escaped("a|b [x](y)")
+    'a\\|b \\[x\\](y)'
+    """
+    return MARKED_UP.sub(r"\\\1", " ".join(text.split()))
+
+
+def report(answer: Answer, *, link: str, written: date) -> str:
+    """The page.
+
+    Args:
+        link: opens to the same scenario.
+        written: the day it is made.
+    """
+    advice, result = answer.advice, answer.result
+    best, problem = advice.recommended, result.problem
+    sections = (
+        ("Asked", _table(("Setting", "Value"), _asked(answer))),
+        (
+            "Answer",
+            _table(("Figure", "Value"), _figures(best, answer)) if best else "",
+        ),
+        ("Why", _bullets((*advice.reasons, *(o.reason for o in best.objections))) if best else ""),
+        ("Memory of the fullest GPU", _table(("Part", "Size"), _memory(best)) if best else ""),
+        ("With more GPUs", _bullets(advice.alternatives)),
+        ("Layouts that do it, fewest GPUs first", _layouts(result)),
+        ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
+        ("On a napkin", escaped(advice.napkin_note)),
+        ("Assumed", _bullets(_assumptions(problem))),
+        ("Sources", "\n".join(_sources(answer))),
+    )
+    head = (
+        f"# {escaped(advice.verdict)}",
+        f"Planned with parplan on {written.isoformat()}, link format {SCHEMA}. The whole scenario: <{link}>",
+    )
+    return "\n\n".join((*head, *(f"## {title}\n\n{text}" for title, text in sections if text))) + "\n"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (head, ["---"] * len(head), *([escaped(cell) for cell in row] for row in rows))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {escaped(text)}" for text in texts)
+
+
+def _asked(answer: Answer) -> list[tuple[str, str]]:
+    problem, scenario = answer.result.problem, answer.scenario
+    workload, model = problem.workload, problem.transformer
+    targets = {"first token": workload.ttft, "each token": workload.tpot}
+    asked = [f"{name} within {written_time(limit)}" for name, limit in targets.items() if limit]
+    formats = sorted({problem.precision.weights[part].label for part in model.components})
+    return [
+        ("Model", model.name),
+        (
+            "Parameters",
+            f"{model.total_parameters / 1e9:,.1f} billion, {model.active_parameters / 1e9:,.1f} active",
+        ),
+        ("Weights", "; ".join(formats)),
+        ("KV cache", problem.precision.kv.label),
+        ("GPU", f"{problem.gpu.label}, {written_bytes(problem.gpu.memory)} usable"),
+        ("Engine", f"{problem.engine.label}, {problem.engine.versions}"),
+        ("Requests at once, per replica", f"{workload.concurrency:,}"),
+        ("Request", f"{workload.prompt:,} prompt and {workload.output:,} output tokens"),
+        ("Prefix cache hits", f"{workload.prefix_hit:.0%}"),
+        ("Targets", ", ".join(asked) or "none"),
+        ("Replicas", f"{scenario.replicas:,}"),
+        ("GPUs one replica may use", f"{problem.budget}"),
+        ("Cuts that are fixed", str(Layout(**problem.fixed)) if problem.fixed else "none"),
+    ]
+
+
+def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
+    serving, replicas, known = best.serving, answer.scenario.replicas, answer.confidence(best)
+    together = f"{best.gpus * replicas:,}"
+    return [
+        ("Layout", str(best.layout)),
+        ("GPUs", f"{together}, {best.gpus} per replica" if replicas > 1 else together),
+        ("Time per output token, mean", _off(serving.tpot, known.tpot if known else None)),
+        ("Time to first token, mean", _off(serving.ttft, known.ttft if known else None)),
+        ("Tokens/s for one user", f"{float(serving.tokens_per_s_per_user):,.1f}"),
+        ("Tokens/s, all replicas", f"{float(serving.tokens_per_s) * replicas:,.0f}"),
+        ("Tokens/s per GPU", f"{float(serving.tokens_per_s_per_gpu):,.0f}"),
+        ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
+    ]
+
+
+def _off(time: Seconds, band: Band | None) -> str:
+    """A time, how far it may be off, and what that rests on."""
+    written = written_time(float(time))
+    return f"{written} ±{band.relative * 100:.0f} % ({band.words})" if band else f"{written}, a bound"
+
+
+def _memory(best: Plan) -> list[tuple[str, str]]:
+    memory = best.memory
+    parts: dict[str, Number] = {
+        "Weights": memory.weights,
+        "KV cache in use": memory.kv,
+        "Activations": memory.activations,
+        "Engine overhead": memory.overhead,
+        "Free": memory.free,
+        "Together: usable": memory.usable,
+    }
+    return [(name, written_bytes(float(amount))) for name, amount in parts.items()]
+
+
+def _layouts(result: Result) -> str:
+    """The layouts that do the job with the fewest GPUs, fastest first; where none does, those that run."""
+    allowed = next(
+        (mask for mask in (result.holds & result.in_time, result.holds, result.legal) if mask.any()), None
+    )
+    if allowed is None:
+        return ""
+    order = np.lexsort((-result.at_asked(result.serving.tokens_per_s), result.gpus, ~allowed))
+    plans = [result.plan(int(index)) for index in order[: min(MOST_LAYOUTS, int(allowed.sum()))]]
+    head = ("Layout", "GPUs", "Per token", "First token", "Tokens/s per GPU", "Requests held", "Against it")
+    return _table(head, [_row(found) for found in plans])
+
+
+def _row(found: Plan) -> tuple[str, ...]:
+    serving = found.serving
+    return (
+        str(found.layout),
+        f"{found.gpus}",
+        written_time(float(serving.tpot)),
+        written_time(float(serving.ttft)),
+        f"{float(serving.tokens_per_s_per_gpu):,.0f}",
+        f"{int(found.memory.capacity):,}",
+        " ".join(objection.reason for objection in found.objections),
+    )
+
+
+BOUGHT = ("Purpose", "GPUs", "Layout", "Cheapest machines", "USD per hour", "Price of")
+
+
+def _bought(rung: Rung) -> tuple[str, ...]:
+    if rung.plan is None:
+        return (rung.meaning, "none of the sizes tried", "", "", "", "")
+    size = (rung.meaning, f"{rung.plan.gpus}", str(rung.plan.layout))
+    if not rung.purchases:
+        return (*size, "none in the catalogue", "", "")
+    first = rung.purchases[0]
+    price = "not published" if first.price is None else f"{first.price:,.2f}"
+    return (
+        *size,
+        f"{first.count} × {first.instance.name} ({first.instance.provider})",
+        price,
+        f"{first.instance.priced or ''}",
+    )
+
+
+def _assumptions(problem: Problem) -> tuple[str, ...]:
+    return (
+        *problem.transformer.assumed,
+        "Requests keep coming: as one ends, the next one starts; all are of the mean length.",
+        "Memory is that of the fullest GPU of a replica, with every running request at its full length.",
+        "Replicas change tokens and requests per second and nothing else.",
+        "Prices are list prices on demand; unused GPUs of a machine are paid for too.",
+    )
+
+
+def _sources(answer: Answer) -> list[str]:
+    """Where the figures of the GPU, the engine and the prices were read, one line each."""
+    problem = answer.result.problem
+    bought = (rung.purchases[0].instance.sources for rung in answer.advice.ladder if rung.purchases)
+    found = (
+        *problem.gpu.sources.values(),
+        *problem.engine.sources,
+        *(source for sources in bought for source in sources),
+    )
+    return list(dict.fromkeys(_cited(source) for source in found))
+
+
+def _cited(source: Source) -> str:
+    where = f", <{source.url}>" if source.url else ""
+    return f"- {escaped(source.text)}, read {source.read.isoformat()}{where}"

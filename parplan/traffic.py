@@ -1,0 +1,173 @@
+"""A layout in front of real traffic: how many requests per second it bears, and how many replicas a rate takes.
+
+Requests come at random (Poisson). `load` says what users then feel; here it is asked of one layout of a result.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from parplan.layout import Layout
+from parplan.load import Load, load, prompts_per_step, replicas_needed
+from parplan.planner import Result, picked
+from parplan.serving import Serving
+from parplan.units import Array, Number, Seconds
+from parplan.workload import Workload
+
+VARIATION = 1.0
+"""Standard deviation over mean of the output length: exponential. Lengths that are more alike wait less."""
+POINTS = 96
+"""Rates a replica is looked at."""
+HIGHEST = 0.995
+"""Share of the sustained rate where the curve ends; at that rate itself the wait has no end."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One layout as traffic finds it."""
+
+    layout: Layout
+    serving: Serving
+    """[batches]"""
+    packed: float
+    """Prompts one step takes."""
+    workload: Workload
+
+    def load(self, rate: Number, *, replicas: int = 1) -> Load:
+        """What users feel at an arrival rate that replicas share, requests per second over all of them."""
+        return load(
+            rate,
+            serving=self.serving,
+            layout=self.layout,
+            replicas=replicas,
+            variation=VARIATION,
+            packed=self.packed,
+        )
+
+    def tpot(self, in_hand: Number) -> Seconds:
+        """Time per output token with a mean number of requests in hand."""
+        concurrency = self.serving.running + self.serving.waiting
+        return np.interp(in_hand, concurrency, np.broadcast_to(self.serving.tpot, np.shape(concurrency)))
+
+    @cached_property
+    def slots(self) -> int:
+        """Requests that run at once at most: what the KV cache and the engine allow."""
+        return int(np.max(self.serving.running))
+
+    @cached_property
+    def sustained(self) -> float:
+        """Requests per second it answers with all slots taken."""
+        return float(np.asarray(self.serving.requests_per_s)[-1])
+
+    @cached_property
+    def curve(self) -> Load:
+        """What users feel from next to no traffic to next to all it sustains, [rates]."""
+        return self.load(np.linspace(0, HIGHEST, POINTS + 1)[1:] * self.sustained)
+
+    @cached_property
+    def knee(self) -> float:
+        """Requests per second from which more than 5 of 100 requests wait for admission."""
+        return float(np.ravel(self.curve.knee_rate)[0])
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """Requests per second up to which all is well, by what is asked for; 0: never."""
+        rates, asked = np.asarray(self.curve.arrival_rate), self.workload
+        found = {"few wait for admission": self.knee}
+        if asked.ttft:
+            found["the target for the first token"] = _last_within(
+                rates, self.curve.ttft_p95, most=asked.ttft
+            )
+        if asked.tpot:
+            tpot = self.tpot(self.curve.in_hand)
+            found["the target for each token"] = _last_within(rates, tpot, most=asked.tpot)
+        return found
+
+    @cached_property
+    def limit(self) -> str:
+        """What gives way first."""
+        return min(self.limits, key=lambda name: self.limits[name])
+
+    @cached_property
+    def bearable(self) -> float:
+        """Requests per second up to which few requests wait for admission, 95 of 100 have their first token in the
+        target time, and the mean time per token is within its target; 0: the targets are out of reach."""
+        return min(self.limits.values())
+
+
+def _last_within(rates: Array, values: Number, *, most: float) -> float:
+    """The last rate up to which rising values stay within a limit; 0 where the first one does not."""
+    within = np.logical_and.accumulate(np.asarray(values) <= most)
+    return float(rates[within][-1]) if within.any() else 0.0
+
+
+def replica_of(result: Result, index: int) -> Replica:
+    """One layout of a result, for any traffic."""
+    problem = result.problem
+    return Replica(
+        layout=result.layout.one(index),
+        serving=picked(result.serving, shape=result.shape, index=(index,)),
+        packed=float(prompts_per_step(problem.engine, gpu=problem.gpu, workload=problem.workload)),
+        workload=problem.workload,
+    )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A rate of requests, and the replicas that bear it."""
+
+    replica: Replica
+    replicas: int
+    mean: Load
+    """At the mean rate, over all replicas."""
+    busiest: Load
+    """At the peak."""
+
+    @property
+    def tpot(self) -> Seconds:
+        """Time per output token at the peak."""
+        return self.replica.tpot(self.busiest.in_hand)
+
+    @property
+    def curve(self) -> Load:
+        """What users feel at any rate these replicas sustain, [rates]."""
+        one = self.replica.curve
+        return replace(
+            one,
+            arrival_rate=one.arrival_rate * self.replicas,
+            knee_rate=one.knee_rate * self.replicas,
+            replicas=self.replicas,
+            gpus=one.gpus * self.replicas,
+        )
+
+
+def replicas_for(replica: Replica, *, rate: float, peak: float) -> int:
+    """The fewest replicas that bear a rate at its peak; 0: no number does, the targets are out of reach.
+
+    Args:
+        replica: one of them.
+        rate: mean requests per second.
+        peak: busiest over mean rate.
+    """
+    if replica.bearable <= 0:
+        return 0
+    ceiling = replica.bearable / replica.sustained
+    return int(replicas_needed(rate, sustained=replica.sustained, peak=peak, ceiling=ceiling))
+
+
+def traffic(replica: Replica, *, rate: float, peak: float, replicas: int) -> Traffic:
+    """A rate of requests spread evenly over replicas.
+
+    Args:
+        replica: one of them.
+        rate: mean requests per second over all replicas.
+        peak: busiest over mean rate.
+        replicas: how many.
+    """
+    return Traffic(
+        replica=replica,
+        replicas=replicas,
+        mean=replica.load(rate, replicas=replicas),
+        busiest=replica.load(rate * peak, replicas=replicas),
+    )

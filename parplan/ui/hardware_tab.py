@@ -1,0 +1,253 @@
+"""The same workload on every GPU of the catalogue: how fast, for how much."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import pandas as pd
+import streamlit as st
+
+from parplan import catalog
+from parplan.cost import Bill, bought_for, cheapest, cost, energy_per_token, replicas_held
+from parplan.hardware import Instance
+from parplan.instances import Purchase, purchases
+from parplan.planner import Plan
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Elsewhere, Scenario, plans_across
+from parplan.ui import inputs
+from parplan.ui.figures import draw, theme
+from parplan.ui.hardware_chart import Spot, cost_against_speed
+from parplan.ui.prices import machines, price_day, worth
+from parplan.ui.words import plain
+from parplan.units import MS
+
+FILLED, ALONE = "run more replicas", "stand idle"
+"""What the GPUs of a machine do that one deployment does not need."""
+COLUMNS = {
+    "GPU": st.column_config.TextColumn(pinned=True),
+    "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Of one replica"),
+    "Layout": st.column_config.TextColumn(width=120),
+    "Status": st.column_config.TextColumn(width=110),
+    "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
+    "± token": st.column_config.NumberColumn(
+        format="percent", help="How far the time per token may be off, from measurements of its kind"
+    ),
+    "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
+    "± first": st.column_config.NumberColumn(
+        format="percent", help="How far the time to first token may be off"
+    ),
+    "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
+    "USD/M output": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million output tokens: all of the cost over them"
+    ),
+    "USD/M input": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million prompt tokens: all of the cost over them"
+    ),
+    "USD/M total": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million tokens, prompt and output alike"
+    ),
+    "USD/request": st.column_config.NumberColumn(format="%.5f"),
+    "USD/hour": st.column_config.NumberColumn(format="%.2f", help="Of the machines beside it"),
+    "Machines": st.column_config.TextColumn(help="The cheapest per token of the providers asked for"),
+    "Replicas on them": st.column_config.NumberColumn(format="%d"),
+    "Price of": st.column_config.TextColumn(help="The day the price was valid; old after 30 days"),
+    "J per token": st.column_config.NumberColumn(
+        format="%.2f",
+        help="GPUs at their TDP, the rest of the machine left out: at most this, for output tokens",
+    ),
+    "In words": st.column_config.TextColumn(width="large"),
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One GPU, its best layout, and the cheapest machines for it."""
+
+    found: Elsewhere
+    bill: Bill | None
+    """None: nobody of the providers asked for names a price."""
+
+
+def show(answer: Answer) -> None:
+    """Filters, the picture, and the table."""
+    vendors, providers, spare = _filters()
+    offers = tuple(offer for offer in catalog.instances() if offer.provider in providers)
+    options = [
+        Option(found, _bill(found, offers, answer.scenario, filled=spare == FILLED))
+        for found in plans_across(answer.scenario).values()
+        if found.gpu.vendor in vendors
+    ]
+    options.sort(key=_order)
+    _picture(options, answer)
+    _notes(options, answer.scenario)
+    _table(options, answer)
+
+
+def _filters() -> tuple[Sequence[str], Sequence[str], str]:
+    """Vendors, providers, and what spare GPUs do; nothing picked means all."""
+    vendors = sorted({gpu.vendor for gpu in catalog.gpus().values()})
+    providers = sorted({offer.provider for offer in catalog.instances()})
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        made = st.pills(
+            "Vendor", vendors, selection_mode="multi", default=vendors, key="_vendors", width="content"
+        )
+        spare = st.segmented_control(
+            "Spare GPUs of a machine",
+            [FILLED, ALONE],
+            default=FILLED,
+            required=True,
+            key="_spare",
+            width="content",
+            help="Machines are rented whole. Their spare GPUs can run more replicas, all of them always busy; or only "
+            "the replicas you asked for run.",
+        )
+        rented = st.multiselect("Providers", providers, key="_providers", placeholder="All", width=360)
+    return made or vendors, rented or providers, spare or FILLED
+
+
+def _bill(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, filled: bool) -> Bill | None:
+    """The cheapest machines per request, with the replicas they run."""
+    plan = found.plan
+    if plan is None:
+        return None
+    bought = purchases(offers, gpu=found.gpu, gpus=plan.gpus)
+    running = (
+        [(one, replicas_held(one, gpus=plan.gpus)) for one in bought]
+        if filled
+        else [
+            (bought_for(one.instance, replicas=scenario.replicas, gpus=plan.gpus), scenario.replicas)
+            for one in bought
+        ]
+    )
+    return cheapest(
+        _priced(plan, one, replicas, scenario) for one, replicas in running if one.price is not None
+    )
+
+
+def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -> Bill:
+    assert purchase.price is not None
+    rate = replicas * float(plan.serving.requests_per_s)
+    spent = cost(purchase.price, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output)
+    return Bill(purchase, replicas, spent)
+
+
+def _order(option: Option) -> tuple[bool, bool, float, str]:
+    """What does the job first, then what has a price, then the cheapest."""
+    plan, bill = option.found.plan, option.bill
+    does = plan is not None and plan.holds and plan.in_time
+    return not does, bill is None, float(bill.cost.per_request) if bill else 0.0, option.found.gpu.label
+
+
+def status(plan: Plan | None) -> str:
+    """How far a plan does the job, in a word or two."""
+    if plan is None:
+        return "does not run"
+    return "requests wait" if not plan.holds else "good" if plan.in_time else "too slow"
+
+
+def _picture(options: Sequence[Option], answer: Answer) -> None:
+    spots = [
+        Spot(
+            gpu=option.found.gpu.label,
+            vendor=option.found.gpu.vendor,
+            words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
+            speed=float(plan.serving.tokens_per_s_per_user),
+            usd=float(option.bill.cost.per_million_output),
+        )
+        for option in options
+        if (plan := option.found.plan) and plan.holds and option.bill
+    ]
+    if not spots:
+        st.text("No GPU with a known price holds every request.")
+        return
+    chosen = answer.result.problem.gpu.label
+    draw(cost_against_speed(spots, chosen=chosen, theme=theme()), key="hardware")
+
+
+def _notes(options: Sequence[Option], scenario: Scenario) -> None:
+    """What the prices are worth, and what was not tried."""
+    days = [option.bill.purchase.instance.priced for option in options if option.bill]
+    fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
+    notes = (
+        "List prices on demand. One point per GPU, with its best layout; named where no other is both cheaper and "
+        "faster.",
+        worth(days, today=date.today()),
+        f"Fixed everywhere: {fixed}." if fixed else "",
+        f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",
+    )
+    st.caption(plain(" ".join(filter(None, notes))))
+
+
+def _table(options: Sequence[Option], answer: Answer) -> None:
+    ticked = st.dataframe(
+        table(options),
+        key="hardware_table",
+        hide_index=True,
+        height=420,
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config=COLUMNS,
+        alt="The best layout on every GPU, with its speed and cost",
+    )
+    rows = [row for row in ticked.selection.rows if row < len(options)]
+    if rows:
+        gpu = options[rows[0]].found.gpu
+        there = answer.scenario.model_copy(update={"gpu": gpu.name})
+        st.button(
+            f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
+        )
+    else:
+        st.caption("Tick a row to plan on that GPU.")
+
+
+def table(options: Sequence[Option]) -> pd.DataFrame:
+    """One row per GPU, in the order given."""
+    return pd.DataFrame([_row(option) for option in options], columns=list(COLUMNS))
+
+
+def _row(option: Option) -> Mapping[str, object]:
+    found, plan = option.found, option.found.plan
+    words = {"GPU": found.gpu.label, "Status": status(plan), "In words": found.words}
+    return (
+        words
+        | (_figures(plan) if plan else {})
+        | _bands(found)
+        | _energy(found)
+        | (_costs(option.bill) if option.bill else {})
+    )
+
+
+def _figures(plan: Plan) -> dict[str, object]:
+    serving = plan.serving
+    return {
+        "GPUs": plan.gpus,
+        "Layout": str(plan.layout),
+        "ms/token": float(serving.tpot) / MS,
+        "First token, ms": float(serving.ttft) / MS,
+        "Tokens/s per GPU": float(serving.tokens_per_s_per_gpu),
+    }
+
+
+def _bands(found: Elsewhere) -> dict[str, object]:
+    known = found.confidence
+    return {"± token": known.tpot.relative, "± first": known.ttft.relative} if known else {}
+
+
+def _energy(found: Elsewhere) -> dict[str, object]:
+    if found.plan is None or found.gpu.tdp is None:
+        return {}
+    per_gpu = float(found.plan.serving.tokens_per_s_per_gpu)
+    return {"J per token": float(energy_per_token(found.gpu.tdp, rate=per_gpu))}
+
+
+def _costs(bill: Bill) -> dict[str, object]:
+    spent = bill.cost
+    return {
+        "USD/M output": spent.per_million_output,
+        "USD/M input": spent.per_million_input,
+        "USD/M total": spent.per_million_tokens,
+        "USD/request": spent.per_request,
+        "USD/hour": spent.per_hour,
+        "Machines": machines(bill.purchase),
+        "Replicas on them": bill.replicas,
+        "Price of": price_day(bill.purchase.instance.priced, today=date.today()),
+    }

@@ -1,0 +1,80 @@
+"""The picture of waiting: time to first token against the rate of requests."""
+
+import numpy as np
+import plotly.graph_objects as go
+
+from parplan.traffic import Traffic
+from parplan.ui.charts import Chart
+from parplan.ui.theme import Theme
+from parplan.ui.words import significant
+from parplan.units import MS, written_time
+
+HEIGHT = 400
+TICKS = [ms * size for size in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) for ms in (1, 2, 5)]
+"""Milliseconds at which the logarithmic axis is ticked."""
+SHOWN = 30.0
+"""The curve is cut off at so many times its start."""
+
+
+def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
+    """Time to first token that half and 95 of 100 requests stay within, against requests per second; the knee, what
+    was asked and the target are marked.
+
+    Args:
+        found: the replicas and what they are asked.
+        theme: the colours.
+    """
+    curve, target = found.curve, found.replica.workload.ttft
+    rates, median, late = (
+        np.asarray(values) for values in (curve.arrival_rate, curve.ttft_p50, curve.ttft_p95)
+    )
+    knee = found.replicas * found.replica.knee
+    lowest, highest = median[0], max(median[0] * SHOWN, 1.5 * (target or 0.0))
+    marks = {"knee": (knee, theme.limit)}
+    for name, load in (("asked", found.mean), ("peak", found.busiest)):
+        if 0 < load.arrival_rate <= rates[-1] and load.arrival_rate not in [
+            mark[0] for mark in marks.values()
+        ]:
+            marks[name] = float(load.arrival_rate), theme.text
+    figure = go.Figure(
+        data=[
+            _line("half of the requests", rates, median, colour=theme.lines[0], dash="solid"),
+            _line("95 of 100 requests", rates, late, colour=theme.lines[1], dash="dash"),
+        ],
+        layout=theme.layout(
+            height=HEIGHT,
+            x=f"requests per second, over {found.replicas} replica{'s' * (found.replicas > 1)}",
+            y="ms to first token, at most",
+            xaxis={"range": [0, float(rates[-1]) * 1.02]},
+            yaxis={
+                "type": "log",
+                "range": [float(np.log10(lowest * 0.7 / MS)), float(np.log10(highest / MS))],
+                "tickvals": TICKS,
+                "ticktext": [f"{tick:,}" for tick in TICKS],
+            },
+            shapes=[
+                *(theme.upright(rate, colour=colour) for rate, colour in marks.values()),
+                *([theme.level(target / MS)] if target else []),
+            ],
+            annotations=[
+                theme.note(rate, name, colour=colour, y=y, xanchor="right", yanchor="top")
+                for (name, (rate, colour)), y in zip(marks.items(), (1.0, 0.93, 0.86), strict=False)
+            ],
+        ),
+    )
+    return Chart(
+        figure,
+        f"Time to first token against requests per second. It starts at {written_time(float(median[0]))} and grows "
+        f"without bound beyond the knee at {significant(knee)} requests per second.",
+    )
+
+
+def _line(name: str, rates: np.ndarray, times: np.ndarray, *, colour: str, dash: str) -> go.Scatter:
+    return go.Scatter(
+        name=name,
+        x=rates,
+        y=times / MS,
+        mode="lines",
+        line={"color": colour, "dash": dash, "width": 2.5},
+        hovertemplate=f"{name}<br>%{{x:,.2f}} requests/s: %{{y:,.0f}} ms<extra></extra>",
+    )

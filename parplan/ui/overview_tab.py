@@ -1,0 +1,103 @@
+"""The opening view: where the memory goes, speed against throughput, and the sizes to buy."""
+
+from collections.abc import Sequence
+from datetime import date
+
+import pandas as pd
+import streamlit as st
+
+from parplan.advice import Rung, candidates
+from parplan.instances import Purchase
+from parplan.scenario import Answer, ways_out
+from parplan.ui import charts, inputs
+from parplan.ui.figures import draw, theme
+from parplan.ui.prices import machines, worth
+from parplan.ui.words import counted, plain, sentence
+
+PURPOSES = {
+    "loads": "start, with one request of full length",
+    "holds": "hold every asked request",
+    "meets targets": "hold them and meet the targets",
+}
+"""Rungs of the ladder, in words."""
+
+
+def show(answer: Answer) -> None:
+    """Two figures and a short table; ways out where something does not fit."""
+    best = answer.advice.recommended
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _memory(answer)
+    with right:
+        _frontier(answer)
+    if best is None or not best.holds:
+        show_ways_out(answer)
+    _sizes(answer)
+
+
+def _memory(answer: Answer) -> None:
+    result, best = answer.result, answer.advice.recommended
+    st.markdown("**Where the memory goes, on the fullest GPU**")
+    plans = [result.plan(index) for index in candidates(result)]
+    draw(charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()), key="memory_bars")
+    if best:
+        st.caption(plain(charts.memory_words(best)))
+
+
+def _frontier(answer: Answer) -> None:
+    result, best = answer.result, answer.advice.recommended
+    st.markdown("**Throughput against speed**")
+    if not result.legal.any():
+        st.caption("No layout runs, so there is nothing to compare.")
+        return
+    draw(charts.frontier(result, chosen=best.index if best else None, theme=theme()), key="frontier")
+    st.caption("Every point is a layout at a number of requests; the further up and right, the better.")
+
+
+def show_ways_out(answer: Answer) -> None:
+    """The cheapest changes that make it work, one click away."""
+    st.markdown("**Ways out**")
+    ways = ways_out(answer.scenario)
+    if not ways:
+        st.text(
+            "No single change makes it fit. Try a smaller model, a larger GPU and a smaller format together."
+        )
+    for way in ways[:3]:
+        button, outcome = st.columns([1, 2], vertical_alignment="center")
+        button.button(sentence(way.words), on_click=inputs.take, args=(way.scenario,), width="stretch")
+        outcome.text(way.answer.advice.verdict)
+
+
+def _sizes(answer: Answer) -> None:
+    """The fewest GPUs that do something, one line each; the tab "Buy" lists every machine."""
+    ladder = answer.advice.ladder
+    st.markdown("**The smallest size that does it**")
+    st.table(
+        pd.DataFrame([_size(rung) for rung in ladder]),
+        border="horizontal",
+        hide_index=True,
+        alt="Fewest GPUs for every purpose, and what they cost",
+    )
+    first = [rung.purchases[0] for rung in ladder if rung.purchases]
+    days = [purchase.instance.priced for purchase in first if purchase.price is not None]
+    if warning := worth(days, today=date.today()):
+        st.caption(warning)
+
+
+def _size(rung: Rung) -> dict[str, str]:
+    found = rung.plan
+    return {
+        "Enough to": PURPOSES[rung.name],
+        "Size": f"{counted(found.gpus, 'GPU')}, {found.layout}" if found else "none of the sizes tried",
+        "Cheapest machine": plain(_cheapest(rung.purchases)),
+    }
+
+
+def _cheapest(purchases: Sequence[Purchase]) -> str:
+    """The first of the offers, its price and how old that is."""
+    if not purchases:
+        return "none in the catalogue"
+    first = purchases[0]
+    if first.price is None:
+        return f"{machines(first)}, no price published"
+    return f"{machines(first)}: {first.price:,.2f} USD per hour, {first.instance.priced or 'day not known'}"

@@ -1,0 +1,53 @@
+"""Worked examples to start from, one click away."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from parplan.scenario import Scenario
+from parplan.ui import inputs
+
+OWN = "Your own scenario"
+PRESETS: Mapping[str, Scenario] = {
+    "70B chat on H100": Scenario(),
+    "405B on one node": Scenario(
+        model="meta-llama/Meta-Llama-3.1-405B", weights="fp8", concurrency=16, budget=8
+    ),
+    "405B in BF16 on two nodes": Scenario(
+        model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", concurrency=32, budget=16
+    ),
+    "DeepSeek-V3.1 on B200": Scenario(
+        model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="b200-sxm", concurrency=128
+    ),
+    "8B on one small GPU": Scenario(
+        model="Qwen/Qwen3-8B", gpu="l4", concurrency=8, prompt=512, output=512, budget=1
+    ),
+    "A million-token prompt": Scenario(
+        model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpu="h200-sxm", concurrency=1, prompt=1_000_000
+    ),
+    "Chat for 1,000 users": Scenario(
+        model="openai/gpt-oss-120b", weights="native", concurrency=250, replicas=4, ttft=2000, tpot=50
+    ),
+    "Offline batch job": Scenario(
+        model="Qwen/Qwen3-30B-A3B", gpu="h200-sxm", concurrency=1024, prompt=2048, output=256
+    ),
+}
+
+
+def choose() -> None:
+    """A selector that names the example in use, and moves every widget to the one chosen."""
+    current = next((name for name, scenario in PRESETS.items() if scenario == inputs.scenario()), None)
+    st.session_state["_preset"] = current
+    st.selectbox(
+        "Example",
+        list(PRESETS),
+        key="_preset",
+        placeholder=OWN,
+        on_change=_take,
+        help="A worked example to start from; every setting is replaced.",
+    )
+
+
+def _take() -> None:
+    if chosen := st.session_state["_preset"]:
+        inputs.take(PRESETS[chosen])

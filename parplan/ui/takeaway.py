@@ -1,0 +1,38 @@
+"""What one takes away: the table, the whole answer, and a page for a design document."""
+
+import json
+from collections.abc import Callable
+from datetime import date
+
+import streamlit as st
+
+from parplan.export import answer_json
+from parplan.report import report
+from parplan.scenario import Answer
+from parplan.ui import layouts_tab
+
+
+def show(answer: Answer, *, link: str) -> None:
+    """Three files, each made when asked for."""
+
+    def page() -> str:
+        return report(answer, link=link, written=date.today())
+
+    def figures() -> str:
+        return json.dumps(answer_json(answer), indent=1)
+
+    def table() -> str:
+        rows = range(len(answer.result.legal))
+        return layouts_tab.table(answer.result, rows).to_csv(index=False)
+
+    _button(
+        "Report, Markdown", page, "plan.md", about="One page for a design document, with all assumptions."
+    )
+    _button("Everything, JSON", figures, "plan.json", about="All layouts with memory, times and objections.")
+    _button("Table of layouts, CSV", table, "layouts.csv", about="What the Layouts tab shows, all rows.")
+
+
+def _button(label: str, content: Callable[[], str], name: str, *, about: str) -> None:
+    st.download_button(
+        label, content, name, on_click="ignore", width="stretch", help=about, key=f"_file_{name}"
+    )

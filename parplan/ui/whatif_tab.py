@@ -1,0 +1,67 @@
+"""What would change the answer: the winning layout over requests and prompt length, and step by step."""
+
+import pandas as pd
+import streamlit as st
+
+from parplan.scenario import Answer
+from parplan.ui import charts
+from parplan.ui.charts import MOST_REQUESTS
+from parplan.ui.figures import draw, theme
+from parplan.ui.words import bullets, counted
+from parplan.whatif import flip_points, sensitivity, winner_map
+
+LENGTHS = 11
+"""Prompt lengths tried, each twice the one before, beside the asked one."""
+LONGEST_USUAL = 1 << 16
+"""The longest prompt tried while the asked one is short, tokens."""
+
+
+def prompts_around(asked: int) -> tuple[int, ...]:
+    """Prompt lengths to try: powers of two up to four times the asked one at least, and the asked one.
+
+    >>> prompts_around(1000)[:3], prompts_around(1000)[-1], len(prompts_around(1000)), prompts_around(10**6)[-1]
+    ((64, 128, 256), 65536, 12, 4194304)
+    """
+    longest = max(LONGEST_USUAL, 1 << (4 * asked - 1).bit_length())
+    return tuple(sorted({asked, *(longest >> step for step in range(LENGTHS))}))
+
+
+def show(answer: Answer) -> None:
+    """The map, and what follows from it, beside the list of changes."""
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        _map(answer)
+        _flips(answer)
+    with right:
+        _sensitivity(answer)
+
+
+def _map(answer: Answer) -> None:
+    workload = answer.result.problem.workload
+    st.markdown("**The recommended layout**")
+    found = winner_map(answer.result.problem, prompts=prompts_around(workload.prompt))
+    asked = workload.concurrency, workload.prompt
+    draw(charts.winner_map(found, asked=asked, theme=theme()), key="winner_map")
+
+
+def _flips(answer: Answer) -> None:
+    st.markdown("**As requests grow**")
+    found = [flip for flip in flip_points(answer.result) if flip[0] <= MOST_REQUESTS]
+    st.markdown(bullets(f"From {counted(requests, 'request')} at once: {name}" for requests, name in found))
+    st.caption("Tried in steps of a factor of 1.4. Prompt, output and targets stay as asked.")
+
+
+def _sensitivity(answer: Answer) -> None:
+    st.markdown("**One change at a time**")
+    changes = sensitivity(answer.result)
+    st.table(
+        pd.DataFrame(
+            {
+                "With …": [change.words for change in changes],
+                "the answer is": [change.after if change.flips else "the same" for change in changes],
+            }
+        ),
+        border="horizontal",
+        hide_index=True,
+        alt="The recommended layout after each of some changes",
+    )

@@ -1,0 +1,49 @@
+"""Why this layout: the reasons, what more GPUs would give, and the facts the numbers rest on."""
+
+import streamlit as st
+
+from parplan.scenario import Answer
+from parplan.ui import card, charts, overview_tab
+from parplan.ui.figures import draw, theme
+from parplan.ui.words import bullets, count, plain
+from parplan.units import written_bytes
+
+
+def show(answer: Answer) -> None:
+    """Reasons first."""
+    best, advice = answer.advice.recommended, answer.advice
+    if best is None or not best.holds:
+        overview_tab.show_ways_out(answer)
+    left, right = st.columns([3, 2], gap="medium")
+    with left:
+        if advice.reasons:
+            st.markdown("**Why this layout**")
+            st.markdown(bullets(advice.reasons))
+        if advice.alternatives:
+            st.markdown("**With more**")
+            st.markdown(bullets(advice.alternatives))
+        if best:
+            card.show_objections(best)
+    with right:
+        _foundations(answer)
+    if best:
+        st.markdown("**What one token's time is spent on**")
+        draw(charts.time_bar(best, theme=theme()), key="why_time")
+
+
+def _foundations(answer: Answer) -> None:
+    """The facts the numbers rest on."""
+    problem = answer.result.problem
+    model, gpu, precision = problem.transformer, problem.gpu, problem.precision
+    facts = {
+        "Model": f"{model.name}: {count(model.total_parameters)} parameters, "
+        f"{count(model.active_parameters)} active, {len(model.sequence)} layers",
+        "Weights": "; ".join(sorted({precision.weights[part].label for part in model.components})),
+        "KV cache": precision.kv.label,
+        "GPU": f"{gpu.label}: {written_bytes(gpu.memory)} usable",
+        "Engine": f"{problem.engine.label} {problem.engine.versions}",
+    }
+    st.markdown("**What this rests on**")
+    st.table(
+        {name: plain(text) for name, text in facts.items()}, border="horizontal", alt="Facts behind the plan"
+    )

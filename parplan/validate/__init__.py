@@ -1,0 +1,86 @@
+"""Predictions beside published measurements: how wrong the numbers are, over all rows and by group.
+
+Three kinds of file are known by their columns: what engines logged about their memory, times to first and per output
+token at fixed concurrency, and one figure (throughput or a time) of a benchmark run. A row is predicted from what it
+states; what it does not state takes the engine's default. A row that names something the catalogue does not know, or
+too little, is skipped, and says why.
+"""
+
+from parplan.validate.cells import Cells, RowError, number
+from parplan.validate.deployments import Deployment, deployment
+from parplan.validate.files import report_of, validation
+from parplan.validate.memory_rows import MEMORY_COLUMNS, memory_gpu, memory_layout, settings_of
+from parplan.validate.names import (
+    base_name,
+    engine_named,
+    gpu_named,
+    known_gpu,
+    kv_format,
+    published_in,
+    transformer_named,
+    weight_format,
+)
+from parplan.validate.report import (
+    GROUPS,
+    VERDICT,
+    Errors,
+    Report,
+    Row,
+    measured_fit,
+    relative_error,
+    report_json,
+    write_rows,
+    written_report,
+)
+from parplan.validate.speed_rows import SPEED_COLUMNS
+from parplan.validate.throughput_rows import (
+    MANY,
+    THROUGHPUT_COLUMNS,
+    benchmark_kv,
+    benchmark_layout,
+    benchmark_run,
+    queued,
+    stated_tokens,
+    static_batch,
+)
+
+__all__ = [
+    "GROUPS",
+    "MANY",
+    "MEMORY_COLUMNS",
+    "SPEED_COLUMNS",
+    "THROUGHPUT_COLUMNS",
+    "VERDICT",
+    "Cells",
+    "Deployment",
+    "Errors",
+    "Report",
+    "Row",
+    "RowError",
+    "base_name",
+    "benchmark_kv",
+    "benchmark_layout",
+    "benchmark_run",
+    "deployment",
+    "engine_named",
+    "gpu_named",
+    "known_gpu",
+    "kv_format",
+    "measured_fit",
+    "memory_gpu",
+    "memory_layout",
+    "number",
+    "published_in",
+    "queued",
+    "relative_error",
+    "report_json",
+    "report_of",
+    "settings_of",
+    "stated_tokens",
+    "static_batch",
+    "transformer_named",
+    "validation",
+    "weight_format",
+    "write_rows",
+    "written_report",
+]

@@ -1,0 +1,50 @@
+"""Times to first and per output token at fixed concurrency, predicted."""
+
+from typing import Any
+
+import numpy as np
+
+from parplan.layout import Layout
+from parplan.memory import memory
+from parplan.serving import serve, ttft_of_benchmark
+from parplan.units import MS
+from parplan.validate.cells import Cells, stated, whole
+from parplan.validate.deployments import deployment
+from parplan.validate.names import gpu_named
+from parplan.validate.report import Row
+from parplan.workload import Workload
+
+SPEED_COLUMNS = ("ttft_ms", "tpot_ms")
+BENCHMARK_WAVES = 10
+"""Requests a benchmark sends through each client, all clients starting at once (InferenceX: num_prompts = 10 x
+concurrency, request rate infinite)."""
+
+
+def speed_row(cells: Cells) -> Row:
+    """A speed row and its prediction.
+
+    Raises:
+        RowError: nothing can be predicted.
+    """
+    layout = Layout(**{name: whole(cells, name, default=1) for name in ("tensor", "data", "expert")})
+    run = deployment(cells, weights="weights", kv="kv", version="engine_version", layout=layout)
+    gpu = gpu_named(cells["gpu"], size=None)
+    workload = Workload(
+        prompt=max(1, round(stated(cells, "prompt_tokens") or 1)),
+        output=max(1, round(stated(cells, "output_tokens") or 1)),
+        concurrency=whole(cells, "concurrency", default=1),
+    )
+    asked: dict[str, Any] = {
+        "layout": layout,
+        "gpu": gpu,
+        "engine": run.engine,
+        "workload": workload,
+        "concurrency": workload.concurrency,
+    }
+    held = memory(run.transformer, run.precision, **asked)
+    served = serve(run.transformer, run.precision, **asked, capacity=held.capacity)
+    predicted = {
+        "ttft_ms": float(np.squeeze(ttft_of_benchmark(served, waves=BENCHMARK_WAVES))) / MS,
+        "tpot_ms": float(np.squeeze(served.tpot)) / MS,
+    }
+    return Row(cells, predicted=predicted, group=run.group(gpu=gpu.name))

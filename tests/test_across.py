@@ -1,0 +1,42 @@
+"""The same scenario on every GPU of the catalogue."""
+
+import pytest
+
+from parplan import catalog
+from parplan.scenario import Scenario, plan, plans_across
+
+EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", concurrency=16)
+
+
+@pytest.mark.parametrize("scenario", [Scenario(), EXPERTS], ids=["dense", "experts"])
+def test_every_gpu_gets_the_answer_it_gets_alone(scenario: Scenario) -> None:
+    found = plans_across(scenario)
+    assert list(found) == list(catalog.gpus())
+    for gpu in ("t4", "h100-sxm", "mi300x", "gb200-nvl72"):
+        alone = plan(scenario.model_copy(update={"gpu": gpu})).advice
+        assert found[gpu].words == alone.verdict
+        assert (found[gpu].plan is None) == (alone.recommended is None)
+        if alone.recommended and (best := found[gpu].plan):
+            assert best.layout == alone.recommended.layout
+            assert best.serving.tpot == alone.recommended.serving.tpot
+
+
+def test_the_gpu_that_was_chosen_does_not_matter() -> None:
+    here, there = (plans_across(Scenario(gpu=gpu)) for gpu in ("h100-sxm", "mi300x"))
+    assert {name: found.words for name, found in here.items()} == {
+        name: found.words for name, found in there.items()
+    }
+
+
+def test_what_the_user_fixed_stays_fixed_everywhere() -> None:
+    found = plans_across(Scenario(tensor=4))
+    assert all(one.plan.layout.tensor == 4 for one in found.values() if one.plan)
+
+
+def test_a_gpu_with_twice_everything_is_never_slower() -> None:
+    """B200 against H100: more memory, bandwidth, FLOP and links."""
+    found = plans_across(Scenario(tensor=4, concurrency=16))
+    b200, h100 = found["b200-sxm"].plan, found["h100-sxm"].plan
+    assert b200
+    assert h100
+    assert b200.serving.tpot < h100.serving.tpot

@@ -1,0 +1,83 @@
+"""The one-page report: it says what the answer says, and is one page of valid Markdown whatever it is about."""
+
+from datetime import date
+
+import pytest
+
+from parplan import Scenario, plan
+from parplan.report import report
+from parplan.units import written_bytes, written_time
+
+DAY = date(2026, 11, 29)
+LINK = "https://example.org/?v=1&gpu=h100-sxm"
+EVERYTHING = ("Asked", "Answer", "Why", "Memory of the fullest GPU", "With more GPUs",
+              "Layouts that do it, fewest GPUs first", "What to buy for one replica", "On a napkin", "Assumed",
+              "Sources")  # fmt: skip
+
+
+def sections(text: str) -> dict[str, str]:
+    _, *parts = text.split("\n## ")
+    return {title: body.strip() for title, _, body in (part.partition("\n") for part in parts)}
+
+
+def rows(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def test_it_holds_the_verdict_the_link_the_day_and_every_section() -> None:
+    answer = plan(Scenario())
+    text = report(answer, link=LINK, written=DAY)
+    assert text.startswith(f"# {answer.advice.verdict}\n")
+    assert f"<{LINK}>" in text
+    assert "2026-11-29" in text
+    assert tuple(sections(text)) == EVERYTHING
+
+
+def test_its_figures_are_those_of_the_answer() -> None:
+    answer = plan(Scenario(replicas=3, tpot=40))
+    best = answer.advice.recommended
+    assert best is not None
+    found = sections(report(answer, link=LINK, written=DAY))
+    figures = dict(rows(found["Answer"])[2:])
+    assert figures["Layout"] == str(best.layout)
+    assert figures["GPUs"] == f"{3 * best.gpus}, {best.gpus} per replica"
+    assert figures["Time per output token, mean"].startswith(f"{written_time(float(best.serving.tpot))} ±")
+    memory = dict(rows(found["Memory of the fullest GPU"])[2:])
+    assert memory["Weights"] == written_bytes(float(best.memory.weights))
+    parts = [float(size.split()[0]) for size in memory.values()]
+    assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.3)
+    assert ["Targets", "each token within 40 ms"] in rows(found["Asked"])
+
+
+def test_layouts_are_listed_by_size_then_speed_and_the_recommended_is_among_them() -> None:
+    answer = plan(Scenario())
+    table = rows(sections(report(answer, link=LINK, written=DAY))["Layouts that do it, fewest GPUs first"])
+    listed = [(int(row[1]), row[0]) for row in table[2:]]
+    assert 2 <= len(listed) <= 5
+    assert [size for size, _ in listed] == sorted(size for size, _ in listed)
+    assert str(answer.advice.recommended and answer.advice.recommended.layout) in [name for _, name in listed]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(gpu="t4", budget=1),  # nothing runs
+        Scenario(budget=1),  # requests wait
+        Scenario(tpot=1),  # too slow
+        Scenario(model="size", size=400, active=17, tensor=8),
+        Scenario(model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="b200-sxm"),
+    ],
+    ids=lambda scenario: "&".join(f"{key}={value}" for key, value in scenario.changed().items()),
+)
+def test_it_can_be_written_of_any_answer_and_its_tables_are_rectangular(scenario: Scenario) -> None:
+    text = report(plan(scenario), link=LINK, written=DAY)
+    assert {"Asked", "What to buy for one replica", "Assumed", "Sources"} <= set(sections(text))
+    for body in sections(text).values():
+        widths = {line.replace("\\|", "").count("|") for line in body.splitlines() if line.startswith("|")}
+        assert len(widths) <= 1
+
+
+def test_every_source_has_its_day() -> None:
+    lines = sections(report(plan(Scenario()), link=LINK, written=DAY))["Sources"].splitlines()
+    assert len(lines) > 5
+    assert all("read 20" in line for line in lines)

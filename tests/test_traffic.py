@@ -1,0 +1,103 @@
+"""Traffic: what a replica bears, and how many of them a rate takes."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parplan.scenario import Scenario, plan
+from parplan.traffic import HIGHEST, Replica, replica_of, replicas_for, traffic
+
+DENSE = Scenario()
+EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", gpu="b200-sxm")
+
+
+@cache
+def replica(scenario: Scenario) -> Replica:
+    """The recommended layout of a scenario."""
+    answer = plan(scenario)
+    assert answer.advice.recommended
+    return replica_of(answer.result, answer.advice.recommended.index)
+
+
+@pytest.mark.parametrize("scenario", [DENSE, EXPERTS], ids=["dense", "experts"])
+def test_requests_wait_before_all_that_can_be_sustained_is_asked(scenario: Scenario) -> None:
+    one = replica(scenario)
+    assert 0 < one.knee < one.sustained
+    assert one.bearable == one.knee
+    assert one.limit == "few wait for admission"
+
+
+def test_what_a_replica_sustains_is_all_its_slots_over_the_time_of_a_request() -> None:
+    """Little's law."""
+    one = replica(DENSE)
+    serving = one.serving
+    first, later = np.broadcast_arrays(serving.ttft - serving.waiting / serving.requests_per_s, serving.tpot)
+    stay = float(first[-1]) + (DENSE.output - 1) * float(later[-1])
+    assert one.sustained * stay == pytest.approx(one.slots)
+
+
+@pytest.mark.parametrize("target", ["ttft", "tpot"])
+def test_a_tighter_target_bears_less_until_it_is_out_of_reach(target: str) -> None:
+    best = replica(DENSE)
+    easy = {"ttft": 1.05 * float(np.min(best.curve.ttft_p95)), "tpot": float(best.tpot(1.0)) * 1.3}[target]
+    found = []
+    for milliseconds in (1000 * 1000 * easy, 1000 * easy, 1000 * easy / 10):
+        asked = best.workload.model_copy(update={target: milliseconds / 1000})
+        one = Replica(layout=best.layout, serving=best.serving, packed=best.packed, workload=asked)
+        found.append(one.bearable)
+    loose, tight, impossible = found
+    assert loose == best.knee
+    assert 0 < tight < loose
+    assert impossible == 0
+
+
+def test_no_number_of_replicas_meets_a_target_that_one_request_misses() -> None:
+    best = replica(DENSE)
+    asked = best.workload.model_copy(update={"tpot": float(best.tpot(1.0)) / 2})
+    one = Replica(layout=best.layout, serving=best.serving, packed=best.packed, workload=asked)
+    assert one.limit == "the target for each token"
+    assert replicas_for(one, rate=1.0, peak=1.0) == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.01, 1e4), st.floats(1.0, 10.0))
+def test_as_few_replicas_as_bear_the_peak(rate: float, peak: float) -> None:
+    one = replica(DENSE)
+    needed = replicas_for(one, rate=rate, peak=peak)
+    assert rate * peak <= needed * one.bearable * (1 + 1e-9)
+    assert needed == 1 or rate * peak > (needed - 1) * one.bearable * (1 - 1e-9)
+
+
+def test_a_busier_time_is_busier_in_every_way() -> None:
+    found = traffic(replica(DENSE), rate=10.0, peak=2.0, replicas=9)
+    mean, busiest = found.mean, found.busiest
+    assert busiest.utilisation == pytest.approx(2 * mean.utilisation)
+    for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
+        assert getattr(busiest, name) > getattr(mean, name)
+    assert busiest.gpus == mean.gpus == 9 * found.replica.layout.gpus
+    assert float(found.tpot) > float(found.replica.tpot(mean.in_hand))
+
+
+def test_more_replicas_move_the_curve_to_the_right_and_leave_its_shape() -> None:
+    one, five = (traffic(replica(DENSE), rate=1.0, peak=1.0, replicas=n).curve for n in (1, 5))
+    assert five.arrival_rate == pytest.approx(5 * np.asarray(one.arrival_rate))
+    assert five.ttft_p95 == pytest.approx(one.ttft_p95)
+    assert np.max(five.arrival_rate) == pytest.approx(5 * HIGHEST * replica(DENSE).sustained)
+
+
+def test_at_the_last_rate_before_the_first_token_target_is_missed_it_is_just_met() -> None:
+    best = replica(DENSE)
+    target = 2 * float(np.min(best.curve.ttft_p50))
+    asked = best.workload.model_copy(update={"ttft": target})
+    one = Replica(layout=best.layout, serving=best.serving, packed=best.packed, workload=asked)
+    at, beyond = (float(one.load(one.bearable * share).ttft_p95) for share in (1.0, 1.03))
+    assert at <= target < beyond
+
+
+def test_time_per_token_between_two_concurrencies_lies_between_theirs() -> None:
+    one = replica(DENSE)
+    few, between, many = (float(one.tpot(requests)) for requests in (8, 9, 11))
+    assert few < between < many

@@ -1,0 +1,455 @@
+"""The page without a browser: other hardware, real traffic, logs, accuracy and the catalogue."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from parplan import catalog
+from parplan.logs import LONGEST_LOG
+from parplan.scenario import Scenario, plan
+from parplan.traffic import replica_of, replicas_for
+from parplan.ui import accuracy_page, load_tab, log_page
+from parplan.ui.accuracy_chart import Point, predicted_against_measured
+from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
+from parplan.ui.measured import LEFT_OUT, METRICS, UNITS, marks, quantities
+from parplan.ui.theme import DARK, LIGHT, Theme
+from parplan.validate import validation
+
+APP = Path(__file__).parents[1] / "app.py"
+LOGS = Path(__file__).parent / "data" / "logs"
+EXPERTS = {"model": "deepseek-ai/DeepSeek-V3", "weights": "native", "gpu": "b200-sxm"}
+BEACON = "![x](https://elsewhere.invalid/p.png)"
+
+
+def run(page: AppTest) -> AppTest:
+    page.run()
+    assert [(failure.message, failure.stack_trace) for failure in page.exception] == []
+    return page
+
+
+def opened(tab: str, **query: str) -> AppTest:
+    """A tab of the plan, as a link opens it."""
+    page = AppTest.from_file(str(APP), default_timeout=30)
+    page.query_params.update(query)
+    page.session_state["_view"] = tab
+    return run(page)
+
+
+def said(page: AppTest) -> str:
+    return "\n".join(str(text.value) for text in page.text)
+
+
+def whispered(page: AppTest) -> str:
+    return "\n".join(str(caption.value) for caption in page.caption)
+
+
+def chart(page: AppTest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.get("plotly_chart")[0].proto.spec)
+    return found
+
+
+def assert_described(page: AppTest) -> None:
+    """Every figure and table says in words what it shows."""
+    for shown in (*page.get("plotly_chart"), *page.dataframe):
+        assert len(shown.proto.alt) > 20
+
+
+# --- hardware
+
+
+def test_every_gpu_has_a_row_and_those_with_a_price_a_point() -> None:
+    page = opened("Hardware")
+    table = page.dataframe[0].value
+    assert set(table["GPU"]) == {gpu.label for gpu in catalog.gpus().values()}
+    priced = table[table["USD/M output"].notna() & (table["Status"] != "requests wait")]
+    points = sum(len(trace["text"]) for trace in chart(page)["data"] if trace["name"] in VENDORS)
+    assert points == len(priced) > 10
+    assert_described(page)
+
+
+def test_gpus_that_do_the_job_come_first_and_the_cheapest_of_them_on_top() -> None:
+    table = opened("Hardware", **EXPERTS).dataframe[0].value
+    does = table["Status"] == "good"
+    assert does.tolist() == sorted(does.tolist(), reverse=True)
+    usd = table[does]["USD/M output"].dropna().tolist()
+    assert usd == sorted(usd)
+    cannot = table[table["Status"] == "does not run"]
+    assert cannot["ms/token"].isna().all()
+    assert cannot["In words"].str.contains("does not run").all()
+
+
+def test_every_time_carries_its_error_unless_the_engine_is_a_bound() -> None:
+    table = opened("Hardware").dataframe[0].value
+    runs = table["ms/token"].notna()
+    assert (table[runs]["± token"] > 0).all()
+    assert (table[runs]["± first"] > 0).all()
+    assert opened("Hardware", engine="ideal").dataframe[0].value["± token"].isna().all()
+
+
+def test_old_prices_are_called_old() -> None:
+    page = opened("Hardware")
+    newest = max(found.priced for found in catalog.instances() if found.priced)
+    if (date.today() - newest).days > 30:
+        assert "prices are older than 30 days" in whispered(page)
+        assert page.dataframe[0].value["Price of"].dropna().str.contains("days old").all()
+
+
+def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
+    page = opened("Hardware")
+    page.pills(key="_vendors").set_value(["AMD"])
+    page.multiselect(key="_providers").set_value(["Crusoe"])
+    table = run(page).dataframe[0].value
+    amd = {gpu.label for gpu in catalog.gpus().values() if gpu.vendor == "AMD"}
+    assert set(table["GPU"]) == amd
+    assert table["Machines"].dropna().str.endswith("Crusoe").all()
+    assert table["Machines"].notna().any()
+
+
+def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
+    page = opened("Hardware", model="Qwen/Qwen2.5-7B-Instruct")
+    busy = page.dataframe[0].value.set_index("GPU")["USD/M output"].dropna()
+    page.segmented_control(key="_spare").set_value("stand idle")
+    idle = run(page).dataframe[0].value.set_index("GPU")["USD/M output"].dropna()
+    assert (idle >= busy[idle.index] * 0.999).all()
+    assert (idle > busy[idle.index] * 1.5).any()  # sold as whole nodes only
+
+
+@pytest.mark.parametrize(
+    "query", [{"concurrency": "4096", "prompt": "131072"}, {"model": "deepseek-ai/DeepSeek-V3", "gpu": "t4"}]
+)
+def test_the_hardware_tab_is_never_empty(query: dict[str, str]) -> None:
+    assert len(opened("Hardware", **query).dataframe[0].value) == len(catalog.gpus())
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_vendors_differ_by_colour_and_by_marker(theme: Theme) -> None:
+    assert len({theme.lines[place] for place, _ in VENDORS.values()}) == len(VENDORS)
+    assert len({symbol for _, symbol in VENDORS.values()}) == len(VENDORS)
+    assert {gpu.vendor for gpu in catalog.gpus().values()} <= set(VENDORS)
+
+
+def test_only_gpus_that_no_other_beats_are_named() -> None:
+    spots = [
+        Spot(name, "NVIDIA", "", speed, usd)
+        for name, speed, usd in (("a", 10, 1), ("b", 20, 2), ("c", 15, 3))
+    ]
+    found = cost_against_speed(spots, chosen="", theme=LIGHT)
+    assert [text.strip() for text in found.figure.data[0].text] == ["a", "b", ""]
+    assert "Cheapest: a" in found.alt
+    assert "Fastest: b" in found.alt
+
+
+# --- load
+
+
+def figures(page: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in page.metric}
+
+
+def test_a_rate_takes_as_many_replicas_as_the_formula_says() -> None:
+    page = opened("Load", rate="10", peak="2")
+    answer = plan(Scenario(rate=10, peak=2))
+    assert answer.advice.recommended
+    replica = replica_of(answer.result, answer.advice.recommended.index)
+    assert figures(page)["Replicas"] == str(replicas_for(replica, rate=10, peak=2))
+    assert float(figures(page)["Busy at the peak"].rstrip("%")) <= 100
+    bill = page.dataframe[0].value
+    assert bill["USD/hour"].tolist() == sorted(bill["USD/hour"])
+    hourly, per_request = bill["USD/hour"][0], bill["USD/request"][0]
+    assert per_request * 10 * 3600 == pytest.approx(hourly)
+    assert_described(page)
+
+
+def test_without_a_rate_the_curve_and_what_a_replica_bears_are_shown() -> None:
+    page = opened("Load")
+    assert list(figures(page))[-2:] == ["Replicas", "Requests/s they bear"]
+    assert len(page.dataframe) == 0
+    assert "knee" in page.get("plotly_chart")[0].proto.alt
+
+
+def test_the_rate_is_asked_for_on_the_tab_and_kept() -> None:
+    page = opened("Load")
+    page.number_input(key="_load_rate").set_value(25.0)
+    run(page)
+    assert page.session_state["rate"] == 25
+    assert "25.0 requests per second" in said(page)
+    page.session_state["_view"] = "Why"
+    run(page)
+    page.session_state["_view"] = "Load"
+    assert run(page).number_input(key="_load_rate").value == 25
+
+
+def test_limits_of_the_inputs_are_those_of_the_scenario() -> None:
+    page = opened("Load")
+    for name in load_tab.ASKED:
+        shown = page.number_input(key=f"_load_{name}")
+        Scenario.model_validate({name: shown.min})
+        Scenario.model_validate({name: shown.max})
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ({"tpot": "1", "rate": "5"}, "no number of replicas helps"),
+        ({"model": "deepseek-ai/DeepSeek-V3", "gpu": "t4"}, "nothing to load"),
+        ({"rate": "100000", "peak": "100"}, "replicas of"),
+        ({"rate": "0.001"}, "1 replica of"),
+        ({"rate": "5", **EXPERTS}, "bears"),
+    ],
+    ids=["out of reach", "nothing runs", "huge", "tiny", "experts"],
+)
+def test_the_load_tab_answers_whatever_is_asked(query: dict[str, str], words: str) -> None:
+    assert words in said(opened("Load", **query))
+
+
+# --- logs
+
+
+def read(log: str, **query: str) -> AppTest:
+    """The page that reads logs, with a log pasted."""
+
+    def page() -> None:
+        import streamlit as st
+
+        from parplan.ui import inputs, log_page
+
+        st.set_page_config(layout="wide")
+        inputs.open_link()
+        inputs.sidebar()
+        log_page.show()
+
+    found = AppTest.from_function(page, default_timeout=30)
+    found.query_params.update(query)
+    run(found)
+    found.text_area(key="_log").set_value(log)
+    return run(found)
+
+
+@pytest.mark.parametrize("file", sorted(LOGS.glob("*.log")), ids=lambda file: file.stem)
+def test_every_kind_of_log_is_read_with_the_lines_it_was_read_from(file: Path) -> None:
+    text = file.read_text("utf-8")
+    page = read(text)
+    found = page.dataframe[-1].value
+    assert len(found) > 3
+    assert found["Line"].between(1, text.count("\n") + 1).all()
+    assert_described(page)
+
+
+def test_predicted_stands_beside_logged() -> None:
+    page = read((LOGS / "vllm-0.19-tp2.log").read_text("utf-8"))
+    beside = page.dataframe[0].value.set_index("Quantity")
+    assert beside.loc["weights", "Logged"] == "33.88 GiB"
+    for name, most in (("weights", 0.02), ("KV cache", 0.05)):
+        assert beside["Relative"].abs()[name] < most
+
+
+def test_what_a_log_says_is_taken_over_with_one_click() -> None:
+    page = read((LOGS / "vllm-0.19-tp2.log").read_text("utf-8"), model="Qwen/Qwen3-32B", concurrency="7")
+    button = next(button for button in page.main.button if button.label == "Plan with what the log says")
+    button.click()
+    run(page)
+    state = page.session_state
+    assert (state["model"], state["tensor"], state["utilization"]) == (
+        "meta-llama/Llama-3.3-70B-Instruct",
+        2,
+        95,
+    )
+    assert state["concurrency"] == 7  # a start-up log does not say
+    assert "already says what the log says" in said(page)
+
+
+@pytest.mark.parametrize("text", ["hello", "\n" * 1000, "GET / HTTP/1.1 200", BEACON * 50])
+def test_what_is_no_log_gets_a_message_that_names_the_lines(text: str) -> None:
+    page = read(text)
+    if text.strip():
+        assert "Looked for" in said(page)
+        assert "Model loading took" in said(page)
+    assert len(page.dataframe) == 0
+
+
+def test_text_of_a_log_is_never_markdown() -> None:
+    log = (LOGS / "vllm-0.19-tp2.log").read_text("utf-8").replace("RedHatAI/Llama", f"a/{BEACON} Llama")
+    page = read(f"{log}\nRuntimeError: {BEACON} No available memory for the cache blocks\n")
+    assert "elsewhere.invalid" in page.code[0].value
+    for shown in (page.markdown, page.caption, page.subheader, page.warning, page.error):
+        assert not any("elsewhere.invalid" in str(element.value) for element in shown)
+
+
+def test_the_box_takes_no_more_than_is_read() -> None:
+    assert log_page.LONGEST == 1024 * 1024 <= LONGEST_LOG
+
+
+# --- accuracy
+
+
+def page_of(show: str) -> Callable[[], None]:
+    """A page of its own."""
+
+    def accuracy() -> None:
+        from parplan.ui import accuracy_page
+
+        accuracy_page.show()
+
+    def catalogue() -> None:
+        from parplan.ui import catalog_page
+
+        catalog_page.show()
+
+    return {"accuracy": accuracy, "catalogue": catalogue}[show]
+
+
+def shown(show: str, **state: object) -> AppTest:
+    page = AppTest.from_function(page_of(show), default_timeout=60)
+    for key, value in state.items():
+        page.session_state[key] = value
+    return run(page)
+
+
+@pytest.mark.parametrize("tab", ["Speed", "Memory", "Throughput"])
+def test_errors_are_those_of_the_report(tab: str) -> None:
+    page = shown("accuracy", _measured=tab)
+    report = validation(accuracy_page.measurements()[tab])
+    quantity = quantities(report)[0]
+    rows = [row for row in report.rows if not marks(row) & set(LEFT_OUT.get(quantity.column, ()))]
+    errors = report.errors(quantity.column, rows=rows)
+    assert errors
+    assert page.selectbox[0].value == quantity.label
+    assert figures(page)["Median error"] == f"{errors.median:.1%}"
+    assert figures(page)["Points compared"] == f"{errors.count:,}"
+    assert page.dataframe[0].value["Rows"].sum() == errors.count == len(page.dataframe[-1].value)
+    assert page.dataframe[-1].value["Source"].str.len().gt(5).all()
+    assert_described(page)
+
+
+def test_every_measured_column_and_metric_has_words() -> None:
+    for path in accuracy_page.measurements().values():
+        report = validation(path)
+        assert set(report.measured) - {"outcome"} <= set(UNITS)
+        assert {row.group["metric"] for row in report.rows if "metric" in row.group} <= set(METRICS)
+
+
+def test_figures_in_one_unit_can_be_looked_at_alone() -> None:
+    page = shown("accuracy", _measured="Throughput", _quantity_Throughput="output tokens/s per GPU")
+    assert set(page.dataframe[-1].value["Metric"]) == {"out_tok_s_per_gpu"}
+
+
+def test_errors_of_what_was_left_out_of_the_fit_stand_beside_those_of_the_fit() -> None:
+    left_out = shown("accuracy", _measured="Speed").dataframe[1].value
+    medians = {
+        name: row["Median error"] for _, row in left_out.iterrows() for name in row["Group"].split(", ")
+    }
+    for engine in ("vllm", "sglang", "trtllm"):
+        errors = catalog.engines()[engine].errors
+        assert errors
+        assert medians[engine] == errors.tpot_left_out.median
+
+
+def test_only_the_open_tab_is_predicted() -> None:
+    assert len(shown("accuracy", _measured="Yours").dataframe) == 0
+
+
+def test_filters_leave_fewer_points() -> None:
+    page = shown("accuracy", _measured="Speed")
+    before = len(page.dataframe[-1].value)
+    page.multiselect(key="_engine_Speed").set_value(["sglang"])
+    run(page)
+    points = page.dataframe[-1].value
+    assert 0 < len(points) < before
+    assert set(points["Engine"]) == {"sglang"}
+    page.pills(key="_marks_Speed_tpot_ms").set_value([])
+    assert len(run(page).dataframe[-1].value) >= len(points)
+
+
+@pytest.mark.parametrize("kind", ["engine", "gpu", "model", "precision", "layout"])
+def test_errors_by_any_group_come_worst_first(kind: str) -> None:
+    table = shown("accuracy", _measured="Speed", _by_Speed=kind).dataframe[0].value
+    errors = table["Median error"].tolist()
+    assert errors == sorted(errors, reverse=True)
+    assert len(errors) > 2
+
+
+def test_the_worst_groups_are_named_and_are_worse_than_all_together() -> None:
+    report = validation(accuracy_page.measurements()["Speed"])
+    named = accuracy_page.worst_groups(report, "tpot_ms")
+    overall = report.errors("tpot_ms")
+    assert named
+    assert overall
+    medians = [float(words.rpartition("%")[0].rpartition(" ")[2]) / 100 for words in named]
+    assert medians == sorted(medians, reverse=True)
+    assert medians[-1] >= overall.median - 0.001
+    assert accuracy_page.worst_groups(replace(report, rows=()), "tpot_ms") == []
+
+
+def test_a_point_on_the_diagonal_is_right() -> None:
+    points = [Point("a", "", 10.0, 10.0), Point("b", "", 100.0, 300.0)]
+    found = predicted_against_measured(points, unit="ms", theme=LIGHT)
+    assert "1 of 2 points" in found.alt
+    assert [trace.name for trace in found.figure.data if trace.mode == "markers"] == ["a", "b"]
+
+
+def test_ones_own_measurements_are_predicted() -> None:
+    rows = validation(accuracy_page.measurements()["Speed"]).rows[:40]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0].cells))
+    writer.writeheader()
+    writer.writerows([dict(row.cells) for row in rows])
+    report = accuracy_page.read(text.getvalue().encode())
+    assert len(report.rows) == 40
+    assert report.rows[0].predicted == rows[0].predicted
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00", b"x" * 5000, b'"'])
+def test_a_file_of_something_else_gets_a_reason(content: bytes) -> None:
+    with pytest.raises((ValueError, csv.Error)):
+        accuracy_page.read(content)
+
+
+# --- catalogue
+
+
+@pytest.mark.parametrize("tab", ["Models", "GPUs", "Instances", "Formats", "Engines"])
+def test_every_fact_of_the_catalogue_has_a_source(tab: str) -> None:
+    page = shown("catalogue", _facts=tab)
+    facts = page.dataframe[0].value
+    assert len(facts) > 3
+    assert (facts["Source"].str.len() > 5).all()
+    assert_described(page)
+
+
+def test_models_are_found_by_name_family_kind_and_size() -> None:
+    page = shown("catalogue")
+    everything = len(page.dataframe[0].value)
+    assert everything == len(catalog.model_files())
+    page.text_input(key="_words").set_value("qwen3 sliding")
+    assert "Nothing in the catalogue" in said(run(page))
+    page.text_input(key="_words").set_value("DeepSeek latent")
+    found = run(page).dataframe[0].value
+    assert 0 < len(found) < everything
+    assert found["Attention"].str.contains("latent").all()
+    page.text_input(key="_words").set_value("")
+    page.pills(key="_kind").set_value("mixture of experts")
+    page.select_slider(key="_sizes").set_value((300, 3000))
+    found = run(page).dataframe[0].value
+    assert (found["Parameters, billion"] >= 300).all()
+    assert (found["Active, billion"] < found["Parameters, billion"]).all()
+    assert "deepseek-ai/DeepSeek-V3" in set(found["Model"])
+
+
+def test_machines_of_one_provider() -> None:
+    page = shown("catalogue", _facts="Instances")
+    page.multiselect(key="_only_Provider").set_value(["AWS"])
+    assert set(run(page).dataframe[0].value["Provider"]) == {"AWS"}
+
+
+def test_hostile_words_find_nothing_and_break_nothing() -> None:
+    page = shown("catalogue")
+    page.text_input(key="_words").set_value("[(*" + BEACON)
+    assert "Nothing in the catalogue" in said(run(page))
