@@ -373,3 +373,12 @@ def test_every_part_has_a_colour_of_its_own(theme: object) -> None:
     for parts in (theme.memory, theme.time, theme.family):  # type: ignore[attr-defined]
         assert len(set(parts.values())) == len(parts)
     assert len(set(MARKERS.values())) == len(MARKERS)
+
+
+def test_every_field_of_the_scenario_has_its_widget() -> None:
+    """A field without a widget would not be in the link of the address bar."""
+    kept = {"config", "own_gpu"}  # packed texts have forms of their own, shown when they are asked for
+    at = opened()
+    keys = {widget.key for kind in ("number_input", "selectbox", "select_slider") for widget in at.get(kind)}
+    asked = {name for name in Scenario.model_fields if name not in kept}
+    assert asked - {"size", "active"} <= keys

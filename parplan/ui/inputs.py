@@ -30,14 +30,39 @@ STEPS: dict[str, Steps] = {
 """Where the sliders stop."""
 EXACT = {"concurrency": "Concurrent requests", "prompt": "Prompt tokens", "output": "Output tokens"}
 """Sliders whose value can also be typed."""
-CUTS = {
-    "tensor": "Tensor (TP)",
-    "data": "Attention data (DP)",
-    "pipeline": "Pipeline stages (PP)",
-    "expert": "Expert groups (EP)",
-    "context": "Context (CP)",
-    "decode_context": "Decode context (DCP)",
+FOLDED: dict[str, dict[str, tuple[str, float]]] = {
+    "Load": {
+        "prefix": ("Prefix cache hits, %", 5),
+        "replicas": ("Replicas", 1),
+        "rate": ("Requests per second", 1),
+        "peak": ("Peak over mean", 0.5),
+    },
+    "Layout": {
+        "budget": ("Most GPUs per replica", 1),
+        "tensor": ("Tensor (TP)", 1),
+        "data": ("Attention data (DP)", 1),
+        "pipeline": ("Pipeline stages (PP)", 1),
+        "expert": ("Expert groups (EP)", 1),
+        "context": ("Context (CP)", 1),
+        "decode_context": ("Decode context (DCP)", 1),
+    },
+    "Engine settings": {
+        "utilization": ("GPU memory taken, %", 1),
+        "slots": ("Sequences at once", 64),
+        "step_tokens": ("Tokens of one step", 1024),
+        "draft": ("Drafted tokens per step", 1),
+        "acceptance": ("Accepted of them, %", 5),
+    },
+    "From measurements": {
+        "activations": ("Activations, GiB", 0.1),
+        "non_torch": ("Non-torch memory, GiB", 0.1),
+        "graphs": ("CUDA graphs, GiB", 0.1),
+        "memory_scale": ("Memory rate, times", 0.05),
+        "compute_scale": ("Arithmetic rate, times", 0.05),
+        "overhead_scale": ("Overheads, times", 0.05),
+    },
 }
+"""Numbers rarely used, folded away: label and step of each."""
 
 
 def whole(value: Any) -> Any:
@@ -214,15 +239,10 @@ def sidebar() -> None:
             _number("ttft", "First token, ms", step=50)
         with right:
             _number("tpot", "Each token, ms", step=1)
-        with st.expander("More", icon=":material/tune:"):
-            _number("prefix", "Prefix cache hits, %", step=5)
-            _number("replicas", "Replicas")
-            _number("rate", "Requests per second", step=1)
-            _number("peak", "Peak over mean", step=0.5)
-            _number("budget", "Most GPUs per replica")
-            _number("utilization", "GPU memory taken, %", step=1)
-            for name, label in CUTS.items():
-                _number(name, label)
+        for title, fields in FOLDED.items():
+            with st.expander(title, icon=":material/tune:"):
+                for name, (label, step) in fields.items():
+                    _number(name, label, step=step)
 
 
 def scenario() -> Scenario:
