@@ -12,6 +12,7 @@ from parplan.planner import Plan
 from parplan.scenario import Answer
 from parplan.transformer import Recurrent, Transformer
 from parplan.units import MS, gib
+from parplan.work import INDEX_BYTES
 
 Json: TypeAlias = dict[str, Any]
 
@@ -87,7 +88,8 @@ def rung_json(rung: Rung) -> Json:
     return {
         "name": rung.name,
         "meaning": rung.meaning,
-        "gpus": rung.plan and rung.plan.gpus,
+        "gpus": rung.gpus,
+        "replicas": rung.replicas,
         "layout": rung.plan and layout_json(rung.plan.layout),
         "instances": [
             {
@@ -153,10 +155,11 @@ def layer_kinds(transformer: Transformer) -> Mapping[str, int]:
 
 
 def model_json(transformer: Transformer) -> Json:
-    """What can be counted of a model; KV bytes in bf16."""
+    """What can be counted of a model; KV bytes in bf16, those of a sparse index (FP8 with its scales) apart."""
     bf16_bytes = 2
-    short, long = transformer.cached_elements(1), transformer.cached_elements(WINDOW_FULL)
-    growth = transformer.cached_elements(WINDOW_FULL + 1) - long
+    index = transformer.index_elements
+    short, long = transformer.cached_elements(1) - index, transformer.cached_elements(WINDOW_FULL)
+    growth = transformer.cached_elements(WINDOW_FULL + 1) - long - index
     return {
         "name": transformer.name,
         "family": transformer.family,
@@ -167,6 +170,7 @@ def model_json(transformer: Transformer) -> Json:
         "context_length": transformer.context_length,
         "kv_bytes_per_token": short * bf16_bytes,
         "kv_bytes_per_token_long": growth * bf16_bytes,
+        "index_bytes_per_token": index * INDEX_BYTES,
         "kv_bytes_per_sequence": state_bytes(transformer, convolution_bytes=bf16_bytes),
         "layers": dict(layer_kinds(transformer)),
         "native": dict(transformer.native),

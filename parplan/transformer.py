@@ -457,6 +457,12 @@ class Transformer(Value):
         """Query heads of every attention kind: tensor widths must divide each."""
         return tuple({b.mixer.heads for b in self.blocks if b.mixer and not isinstance(b.mixer, Recurrent)})
 
+    @property
+    def index_elements(self) -> float:
+        """Elements per token of all sparse-attention indexes."""
+        kinds = zip(self.blocks, self.counts, strict=True)
+        return sum(count * block.mixer.cache.index for block, count in kinds if block.mixer)
+
     def cached_elements(self, length: int) -> float:
         """KV elements one sequence of `length` tokens keeps, states apart; windows as the model defines them."""
         return sum(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from parplan import catalog
+from parplan.export import model_json
 from parplan.formats import Component
 from parplan.hub import ModelEntry, transformer_from_config
 from parplan.transformer import Transformer
@@ -458,3 +459,19 @@ RELEASED = [json.loads(line) for line in (DATA / "hub_counts.jsonl").read_text("
 def test_released_models_have_the_hub_total(case: dict[str, Any]) -> None:
     found = transformer_from_config(case["config"], name=case["name"])
     assert found.total_parameters == case["total"] - case["buffers"]
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "long", "index"),
+    [
+        ("deepseek-ai/DeepSeek-V3.2", 70_272, 70_272, 61 * 128 * 132 / 128),
+        ("deepseek-ai/DeepSeek-V4-Pro", 70_392, 7_928, 30 * 32 * 132 / 128),
+        ("google/gemma-3-27b-it", 62 * 2 * 16 * 128 * 2, 10 * 2 * 16 * 128 * 2, 0),
+    ],
+)
+def test_cache_per_token_as_printed(name: str, short: float, long: float, index: float) -> None:
+    """KV in bf16 before and after windows are full, the sparse index apart (transformers 5.24 cache shapes)."""
+    printed = model_json(catalog.model(name).transformer)
+    assert printed["kv_bytes_per_token"] == short
+    assert printed["kv_bytes_per_token_long"] == long
+    assert printed["index_bytes_per_token"] == pytest.approx(index)
