@@ -10,7 +10,7 @@ RUN  := $(BIN)/python -m
 PIP  := $(RUN) pip install --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types calibrate chromium clean
+.PHONY: help run test lint format types calibrate prices chromium bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ help: ## List the targets
 run: $(VENV)/.run ## Install what the page needs and serve it on this machine
 	@$(RUN) streamlit run app.py --server.address $(ADDRESS) $(if $(PORT),--server.port $(PORT))
 
-test: $(VENV)/.dev chromium ## Install what the tests need, Chromium too, and run them all (ARGS="-k layers" for some)
+test: $(VENV)/.dev chromium nginx ## Install what the tests need, Chromium too, and run them all (ARGS="-k layers" for some)
 	@$(RUN) pytest $(ARGS)
 
 lint: $(VENV)/.dev ## Check style and formatting
@@ -32,8 +32,28 @@ format: $(VENV)/.dev ## Reformat, and fix what can be fixed
 types: $(VENV)/.dev ## Check types
 	@$(RUN) mypy
 
+golden: $(VENV)/.dev ## Write the golden answers anew; CHANGELOG.md says which numbers moved, and why
+	@$(RUN) tests.golden
+
+load: $(VENV)/.dev ## Put people on the page, on this machine, and print how it bears them (two minutes)
+	@$(RUN) scripts.load $(ARGS)
+
+audit: $(VENV)/.audit ## Licences, versions and known vulnerabilities of what the page runs on (ARGS=--strict)
+	@PYTHONPATH=$(VENV)/audit $(RUN) scripts.audit $(ARGS)
+
+lock: $(VENV)/.audit ## Resolve requirements.txt anew into requirements.lock, with hashes
+	@PYTHONPATH=$(VENV)/audit CUSTOM_COMPILE_COMMAND="make lock" $(RUN) piptools compile --quiet --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --allow-unsafe \
+	  --output-file requirements.lock requirements.txt
+
 calibrate: $(VENV)/.dev ## Fit the speed constants to catalogs/measurements again (two minutes)
 	@$(RUN) scripts.calibrate
+
+prices: $(VENV)/.dev ## Compare the catalogue's prices with the list of today (ARGS=--write to take it over)
+	@$(RUN) scripts.prices $(ARGS)
+
+bench: $(VENV)/.dev ## Measure how fast plans are made, on one core (half a minute)
+	@$(RUN) scripts.bench
 
 clean: ## Remove the environment, caches and what the tests left
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis test-artifacts
@@ -60,6 +80,13 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 	@$(PIP) -r $<
 	@touch $@
 
+# Beside the environment, not in it: the auditors' own needs must not move the versions they look at.
+$(VENV)/.audit: requirements-dev.txt $(VENV)/.dev
+	@echo "Installing the auditors"
+	@rm -rf $(VENV)/audit
+	@$(PIP) --target $(VENV)/audit pip-audit==2.10.1 pip-tools==7.6.2
+	@touch $@
+
 # The browser tests prefer the system's Chromium; where there is none, Debian's package or Playwright's own build.
 chromium: $(VENV)/.dev
 	@if command -v chromium >/dev/null; then :; \
@@ -68,3 +95,11 @@ chromium: $(VENV)/.dev
 	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium \
 	    </dev/null >/dev/null; \
 	else $(RUN) playwright install chromium; fi
+
+# One test puts two servers behind nginx, with the file of deploy/. Where there is none and it is not Debian, it is skipped.
+nginx:
+	@if ! command -v nginx >/dev/null && [ "$$(id -u)" = 0 ] && grep -qs '^ID=debian' /etc/os-release; then \
+	  echo "Installing nginx"; \
+	  apt-get -qq update && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+	    apt-get -qq install -y --no-install-recommends nginx-light </dev/null >/dev/null; \
+	fi

@@ -37,6 +37,8 @@ LAYERS: tuple[str, ...] = (
     "whatif",
     "traffic",
     # the outside world
+    "packing",
+    "own_gpu",
     "hub",
     "catalog",
     "confidence",
@@ -45,6 +47,7 @@ LAYERS: tuple[str, ...] = (
     "export",
     "report",
     "validate",
+    "refit",
     "logs",
     "commands",
     "__main__",

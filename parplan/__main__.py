@@ -83,7 +83,7 @@ def written_answer(answer: Answer) -> str:
         "",
     ]
     for rung in advice.ladder:
-        size = f"{rung.plan.gpus} ({rung.plan.layout})" if rung.plan else "none within the limit"
+        size = f"{rung.gpus} ({rung.layout})" if rung.plan else "none within the limit"
         offer = next((p for p in rung.purchases if p.price is not None), None)
         price = (
             f", from {offer.count}x {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"

@@ -7,9 +7,9 @@ import numpy as np
 
 from parplan.formats import Component
 from parplan.hardware import Instance
-from parplan.instances import Napkin, Purchase, napkin, purchases, sold_gpus
+from parplan.instances import Napkin, Purchase, napkin, purchases, sold_gpus, surviving
 from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
-from parplan.units import written_bytes, written_time
+from parplan.units import Array, written_bytes, written_time
 
 INDISTINCT = 0.05
 """Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
@@ -22,12 +22,31 @@ class Rung:
     """One step of the ladder of sizes: the fewest GPUs that do something."""
 
     name: str
-    """loads, holds, meets targets."""
+    """loads, holds, meets targets, survives."""
     meaning: str
     plan: Plan | None
     """The best layout of that size. None: nothing within the GPU budget does."""
     purchases: tuple[Purchase, ...]
     """Ways to buy it, cheapest first."""
+    replicas: int = 1
+    """Copies of the layout that run; the plan is that of one of them with its share of the requests."""
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs in use, all replicas together. None: nothing within the GPU budget does."""
+        return None if self.plan is None else self.plan.gpus * self.replicas
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second at the asked concurrency; of several replicas one is spare and not counted."""
+        return 0.0 if self.plan is None else float(self.plan.serving.tokens_per_s) * max(self.replicas - 1, 1)
+
+    @property
+    def layout(self) -> str:
+        """The layout and how often it runs, in words; empty where nothing does."""
+        if self.plan is None:
+            return ""
+        return f"{self.replicas} × {self.plan.layout}" if self.replicas > 1 else str(self.plan.layout)
 
 
 @dataclass(frozen=True)
@@ -75,15 +94,20 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     attention (it costs memory) and leaving bought GPUs idle count as one more each. Unwise layouts only count where no
     other is allowed.
     """
+    rate = result.at_asked(result.serving.tokens_per_s)
+    return _best(result, among=among, bought=_bought(result), rate=rate)
+
+
+def _best(result: Result, *, among: Mask, bought: Counts, rate: Array) -> int | None:
+    """As `best_index`, for any number of GPUs to buy and tokens per second, [layouts]."""
     if not among.any():
         return None
     allowed = _preferred(result, among=among)
-    bought = _bought(result)
     fewest = allowed & (bought == bought[allowed].min())
-    rate = np.where(fewest, result.at_asked(result.serving.tokens_per_s), -np.inf)
+    rate = np.where(fewest, rate, -np.inf)
     close = rate >= rate.max() * (1 - INDISTINCT)
     kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
-    wasteful = 1 * (result.layout.data > 1) + 1 * (bought > result.gpus)
+    wasteful = 1 * (result.layout.data > 1) + 1 * (_bought(result) > result.gpus)
     return int(np.lexsort((-rate, kinds + wasteful, ~close))[0])
 
 
@@ -131,7 +155,7 @@ def _miss(result: Result) -> np.ndarray:
 
 
 def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]:
-    """The fewest GPUs that load the model, that hold every request, and that also meet the targets."""
+    """The fewest GPUs that load the model, hold every request, meet the targets, and do so with one machine lost."""
     offers = tuple(instances)
     steps = [
         ("loads", "starts and holds at least one request of full length", result.legal),
@@ -141,7 +165,8 @@ def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]
         steps.append(
             ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
         )
-    return tuple(_rung(result, name, meaning, among, offers) for name, meaning, among in steps)
+    rungs = [_rung(result, name, meaning, among, offers) for name, meaning, among in steps]
+    return (*rungs, _surviving_rung(result, meaning=steps[-1][1], offers=offers))
 
 
 def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[Instance, ...]) -> Rung:
@@ -150,6 +175,35 @@ def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[In
         return Rung(name, meaning, None, ())
     found = result.plan(index)
     return Rung(name, meaning, found, purchases(offers, gpu=result.problem.gpu, gpus=found.gpus))
+
+
+def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...]) -> Rung:
+    """The fewest GPUs in equal replicas that go on with every request when any one machine is lost.
+
+    One replica more than hold the requests in time, each on machines of its own: many small ones may need fewer spare
+    GPUs than two large ones. Speed is that of a replica with its share of the requests while one is missing.
+    """
+    workload, serving = result.problem.workload, result.serving
+    replicas = result.concurrency[: result.asked + 1]
+    share = -(-workload.concurrency // replicas)
+    batch = np.searchsorted(result.concurrency, share)
+    ttft, tpot, capacity = (
+        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
+    )
+    in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
+    enough = result.legal[:, None] & (capacity >= share) & in_time
+    first = enough.argmax(axis=1)
+    needed, at = replicas[first], batch[first]
+    rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]
+    index = _best(
+        result, among=np.asarray(enough.any(axis=1)), bought=(needed + 1) * _bought(result), rate=rate
+    )
+    meaning = f"{meaning}, in equal replicas, also while any one machine is lost"
+    if index is None:
+        return Rung("survives", meaning, None, ())
+    on, found = int(needed[index]), result.asking(int(at[index])).plan(index)
+    one = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
+    return Rung("survives", meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)
 
 
 def _model(result: Result) -> str:

@@ -52,7 +52,7 @@ class Gpu(Value):
     node: int = Field(ge=1)
     """GPUs in the usual node; with fabric pcie these talk over PCIe."""
     network: BytesPerSecondField | None = None
-    """One-way network bandwidth between nodes, per GPU, of the systems it is usually sold in. None: not sold with one."""
+    """One-way network bandwidth between nodes, per GPU, of the systems it is sold in. None: not sold with one."""
     pcie: BytesPerSecondField | None = None
     """One-way PCIe bandwidth of one GPU, where a node holds several domains that only PCIe joins."""
     tdp: WattsField | None = None

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
+from parplan.load import instances_needed
+from parplan.provenance import Source
 from parplan.transformer import Transformer
-from parplan.units import Bytes, Count
+from parplan.units import Bytes, Count, Number, Usd
 from parplan.work import cache_bytes
 from parplan.workload import Workload
 
@@ -93,14 +96,89 @@ class Purchase:
 def purchases(instances: Iterable[Instance], *, gpu: Gpu, gpus: int) -> tuple[Purchase, ...]:
     """Every way to buy at least `gpus` GPUs of one type, cheapest first, unpriced last.
 
-    An instance must hold the whole layout, or a whole node of it together with a network between instances.
+    An instance must hold the whole layout, or a whole node of it together with a network between instances. Inside
+    one rack that the fast link joins as a whole (NVL72) no network is needed.
     """
-    enough = min(gpus, gpu.node)
+    enough, one_rack = min(gpus, gpu.node), gpu.node < gpus <= gpu.domain
     found = [
         Purchase(instance, -(-gpus // instance.gpus))
         for instance in instances
         if instance.gpu == gpu.name
         and instance.gpus >= enough
-        and (instance.gpus >= gpus or instance.network is not None)
+        and (instance.gpus >= gpus or instance.network is not None or one_rack)
     ]
+    return cheapest_first(found)
+
+
+def cheapest_first(found: Iterable[Purchase]) -> tuple[Purchase, ...]:
+    """Purchases by price, then by size; unpriced last."""
     return tuple(sorted(found, key=lambda p: (p.price is None, p.price or 0.0, p.gpus, p.instance.name)))
+
+
+def machines_with_spare(replicas: Count, *, gpus: Count, instance: Count) -> Count:
+    """Machines that still run all replicas when any one of them is lost, without moving or restarting any.
+
+    A lost machine takes all the replicas it holds with it, or the one replica it is a part of.
+
+    Args:
+        replicas: how many must go on.
+        gpus: of one replica.
+        instance: GPUs of one machine.
+
+    >>> float(machines_with_spare(3, gpus=4, instance=8)), float(machines_with_spare(1, gpus=16, instance=8))
+    (3.0, 4.0)
+    """
+    lost = np.ceil(np.divide(gpus, instance))
+    return instances_needed(replicas, gpus=gpus, instance=instance) + lost
+
+
+def surviving(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
+    """As many of the same machines as still run so many replicas when any one machine is lost, cheapest first."""
+    return cheapest_first(
+        Purchase(one.instance, int(machines_with_spare(replicas, gpus=gpus, instance=one.instance.gpus)))
+        for one in found
+    )
+
+
+YOURS = "yours"
+"""The provider of machines at a price of one's own."""
+
+
+def own_machines(gpu: Gpu, *, gpu_hour: Usd, today: date) -> tuple[Instance, ...]:
+    """Machines of 1, 2, 4, ... GPUs up to a node, for whoever has a price of one's own or a GPU nobody lists.
+
+    Args:
+        gpu: what is in them; its network joins them.
+        gpu_hour: USD per GPU and hour. 0: not known.
+        today: when the user said so.
+    """
+    sizes = sorted({*(1 << power for power in range(gpu.node.bit_length())), gpu.node})
+    source = Source(text="your own price" if gpu_hour else "your own hardware, no price given", read=today)
+    return tuple(
+        Instance(
+            provider=YOURS,
+            name=f"{size}-GPU machine",
+            gpu=gpu.name,
+            gpus=size,
+            network=gpu.network,
+            price=size * float(gpu_hour) or None,
+            priced=today if gpu_hour else None,
+            sources=(source,),
+        )
+        for size in sizes
+    )
+
+
+def discounted(instances: Iterable[Instance], *, discount: Number) -> tuple[Instance, ...]:
+    """Instances with a share taken off every price.
+
+    Args:
+        instances: at list prices.
+        discount: 0 to 1.
+    """
+    if not discount:
+        return tuple(instances)
+    return tuple(
+        one if one.price is None else one.model_copy(update={"price": one.price * (1 - discount)})
+        for one in instances
+    )

@@ -7,11 +7,23 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.scenario import AUTO, BY_CONFIG, BY_SIZE, NATIVE, SCHEMA, Scenario, transformer_asked_for
+from parplan.own_gpu import OWN
+from parplan.scenario import (
+    AUTO,
+    BY_CONFIG,
+    BY_SIZE,
+    NATIVE,
+    SCHEMA,
+    Scenario,
+    gpu_asked_for,
+    transformer_asked_for,
+)
 
 VERSION_KEY = "v"
 NO_CONFIG = {"model": Scenario().model, "config": ""}
 """What is used instead of a config.json that describes no model."""
+NO_GPU = {"gpu": Scenario().gpu, "own_gpu": ""}
+"""What is used instead of a description of no GPU."""
 SHOWN = 60
 """Characters of a bad value that are shown again."""
 
@@ -45,7 +57,7 @@ def from_query(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[str]]
             default = Scenario.model_fields[key].default
             messages.append(f"{key}={_shown(bad)} was not used: {problem['msg']}; {default} is used instead.")
         scenario = Scenario.model_validate(values)
-    return _with_possible_model(*_with_known_names(scenario, messages))
+    return _with_possible_gpu(*_with_possible_model(*_with_known_names(scenario, messages)))
 
 
 def _with_possible_model(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
@@ -61,6 +73,16 @@ def _with_possible_model(scenario: Scenario, messages: list[str]) -> tuple[Scena
             *messages,
             f"{key} was not used: {error}; {used} is used instead.",
         ]
+    return scenario, messages
+
+
+def _with_possible_gpu(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
+    """A GPU of one's own that cannot be used is reported and the default used instead."""
+    try:
+        gpu_asked_for(scenario)
+    except ValueError as error:
+        said = f"own_gpu was not used: {error}; {NO_GPU['gpu']} is used instead."
+        return scenario.model_copy(update=NO_GPU), [*messages, said]
     return scenario, messages
 
 
@@ -92,7 +114,7 @@ def known_names() -> dict[str, tuple[str, ...]]:
         "model": (*catalog.model_files(), *catalog.model_aliases(), BY_SIZE, BY_CONFIG),
         "weights": (NATIVE, *catalog.weight_formats()),
         "kv": (AUTO, *catalog.kv_formats()),
-        "gpu": tuple(catalog.gpus()),
+        "gpu": (*catalog.gpus(), OWN),
         "engine": tuple(catalog.engines()),
     }
 

@@ -13,7 +13,7 @@ from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.objections import Case, Objection, broken, objection, objections
+from parplan.objections import Case, Objection, broken, narrower_tensor, objection, objections
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.units import Array
@@ -269,6 +269,16 @@ class Result:
         return cast(Mask, ~np.logical_or.reduce(list(self.errors.values())))
 
     @cached_property
+    def narrower(self) -> Counts:
+        """Tensor width that delivers clearly more in replicas on as many GPUs; 0: none, [layouts]."""
+        return narrower_tensor(
+            self.layout,
+            tokens_per_s=np.where(self.legal[:, None], self.grid(self.serving.tokens_per_s), 0.0),
+            concurrency=self.concurrency,
+            asked=self.asked,
+        )
+
+    @cached_property
     def holds(self) -> Mask:
         """Legal layouts whose KV pool holds every asked request at full length, [layouts]."""
         return self.legal & (self.at_asked(self.memory.capacity) >= self.problem.workload.concurrency)
@@ -321,7 +331,8 @@ class Result:
     def case(self, index: int) -> Case:
         """One layout as the rules judge it."""
         held = picked(self.memory, shape=self.shape, index=(index, self.asked))
-        return case_of(self.problem, layout=self.layout.one(index), held=held)
+        case = case_of(self.problem, layout=self.layout.one(index), held=held)
+        return replace(case, narrower=int(self.narrower[index]))
 
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency, with every objection in words."""
@@ -350,6 +361,7 @@ def case_of(problem: Problem, *, layout: Layout, held: Memory) -> Case:
         workload=problem.workload,
         layout=layout,
         memory=held,
+        settings=problem.settings,
     )
 
 
@@ -386,7 +398,7 @@ def solve(problem: Problem) -> Result:
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
     shape = (*layout.shape, concurrency.size)
     case = case_of(problem, layout=layout, held=picked(held, shape=shape, index=(slice(None), asked)))
-    return Result(
+    result = Result(
         problem=problem,
         layout=layout,
         concurrency=concurrency,
@@ -394,5 +406,7 @@ def solve(problem: Problem) -> Result:
         memory=held,
         serving=served,
         errors=broken(case, severity="error"),
-        warnings=broken(case, severity="warning"),
+        warnings={},
     )
+    warnings = broken(replace(case, narrower=result.narrower), severity="warning")
+    return replace(result, warnings=warnings)

@@ -9,9 +9,9 @@ import numpy as np
 from parplan.advice import Rung
 from parplan.confidence import Band
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, Result
+from parplan.planner import Plan, Result
 from parplan.provenance import Source
-from parplan.scenario import SCHEMA, Answer
+from parplan.scenario import SCHEMA, Answer, price_terms
 from parplan.units import Number, Seconds, written_bytes, written_time
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
@@ -37,7 +37,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         written: the day it is made.
     """
     advice, result = answer.advice, answer.result
-    best, problem = advice.recommended, result.problem
+    best = advice.recommended
     sections = (
         ("Asked", _table(("Setting", "Value"), _asked(answer))),
         (
@@ -50,7 +50,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Layouts that do it, fewest GPUs first", _layouts(result)),
         ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
         ("On a napkin", escaped(advice.napkin_note)),
-        ("Assumed", _bullets(_assumptions(problem))),
+        ("Assumed", _bullets(_assumptions(answer))),
         ("Sources", "\n".join(_sources(answer))),
     )
     head = (
@@ -161,7 +161,7 @@ BOUGHT = ("Purpose", "GPUs", "Layout", "Cheapest machines", "USD per hour", "Pri
 def _bought(rung: Rung) -> tuple[str, ...]:
     if rung.plan is None:
         return (rung.meaning, "none of the sizes tried", "", "", "", "")
-    size = (rung.meaning, f"{rung.plan.gpus}", str(rung.plan.layout))
+    size = (rung.meaning, f"{rung.gpus}", rung.layout)
     if not rung.purchases:
         return (*size, "none in the catalogue", "", "")
     first = rung.purchases[0]
@@ -174,13 +174,13 @@ def _bought(rung: Rung) -> tuple[str, ...]:
     )
 
 
-def _assumptions(problem: Problem) -> tuple[str, ...]:
+def _assumptions(answer: Answer) -> tuple[str, ...]:
     return (
-        *problem.transformer.assumed,
+        *answer.result.problem.transformer.assumed,
         "Requests keep coming: as one ends, the next one starts; all are of the mean length.",
         "Memory is that of the fullest GPU of a replica, with every running request at its full length.",
         "Replicas change tokens and requests per second and nothing else.",
-        "Prices are list prices on demand; unused GPUs of a machine are paid for too.",
+        f"{price_terms(answer.scenario)} Unused GPUs of a machine are paid for too.",
     )
 
 

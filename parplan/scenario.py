@@ -1,10 +1,9 @@
 """The scenario: everything the user chose, as one frozen value that links, widgets, shell and tests all speak."""
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from math import inf
 from typing import Annotated, Any, TypeAlias
 
@@ -17,10 +16,12 @@ from parplan.calibration import SCALE_LIMITS
 from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
-from parplan.instances import next_power_of_two, weight_bytes
+from parplan.instances import discounted, next_power_of_two, own_machines, weight_bytes
 from parplan.memory import Settings
+from parplan.own_gpu import OWN, unpacked_gpu
+from parplan.packing import packed_json, unpacked_json
 from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
@@ -70,7 +71,9 @@ class Scenario(Value):
     kv: str = "auto"
     """Format of the KV cache, or "auto": as the checkpoint asks for, else bf16."""
     gpu: str = "h100-sxm"
-    """GPU type."""
+    """GPU type; "own" for one that `own_gpu` describes."""
+    own_gpu: str = Field(default="", max_length=4000)
+    """A GPU of your own, packed by `packed_gpu`."""
     engine: str = "vllm"
     """Inference engine whose measured overheads apply; "ideal" is pure roofline."""
     concurrency: int = Field(default=64, ge=1, le=4096)
@@ -116,6 +119,10 @@ class Scenario(Value):
     """Requests per second that come, over all replicas, at random times. 0: not asked."""
     peak: float = Field(default=1, ge=1, le=100, allow_inf_nan=False)
     """Busiest over mean requests per second; replicas are counted for the busiest time."""
+    discount: float = Field(default=0, ge=0, le=100, allow_inf_nan=False)
+    """Percent you get off list prices."""
+    gpu_hour: float = Field(default=0, ge=0, le=1000, allow_inf_nan=False)
+    """Your own price of the chosen GPU, USD per GPU and hour, in place of list prices. 0: list prices."""
     tensor: Cut = 0
     """Fix the tensor-parallel width. 0: try all."""
     data: Cut = 0
@@ -133,6 +140,10 @@ class Scenario(Value):
         """The fields that differ from the defaults."""
         return {name: value for name, value in self if value != Scenario.model_fields[name].default}
 
+    def on(self, gpu: str) -> "Scenario":
+        """The same on another GPU; a price of one's own stays with the GPU it was given for."""
+        return self.model_copy(update={"gpu": gpu} | ({} if gpu == self.gpu else {"gpu_hour": 0.0}))
+
 
 def packed(text: str) -> str:
     """A config.json as a short string a link can carry.
@@ -145,8 +156,7 @@ def packed(text: str) -> str:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"this is not JSON: {error}") from error
     transformer_from_config(config, name="config.json")
-    compact = json.dumps(config, separators=(",", ":"), sort_keys=True).encode()
-    return base64.urlsafe_b64encode(zlib.compress(compact, 9)).decode().rstrip("=")
+    return packed_json(config)
 
 
 def unpacked(text: str) -> Mapping[str, object]:
@@ -156,9 +166,8 @@ def unpacked(text: str) -> Mapping[str, object]:
         ConfigError: the string is damaged, too large, or holds no JSON object.
     """
     try:
-        compressed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        found = json.loads(zlib.decompressobj().decompress(compressed, LARGEST_CONFIG))
-    except (ValueError, zlib.error, RecursionError) as error:
+        found = unpacked_json(text, most=LARGEST_CONFIG)
+    except ValueError as error:
         raise ConfigError(f"the packed config.json of the link is damaged: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError("the packed config.json of the link is not a JSON object")
@@ -173,9 +182,57 @@ class Answer:
     result: Result
     advice: Advice
 
+    @property
+    def offers(self) -> tuple[Instance, ...]:
+        """Machines to have, at the prices the user pays."""
+        return offers(self.scenario, gpu=self.result.problem.gpu)
+
     def confidence(self, found: Plan) -> Confidence | None:
         """How far the times of one of its plans may be off; None for a bound."""
         return confidence(self.result.problem, layout=found.layout)
+
+
+def gpu_asked_for(scenario: Scenario) -> Gpu:
+    """The GPU a scenario asks for: from the catalogue, or as the user describes it.
+
+    Raises:
+        UnknownNameError: the catalogue has no such GPU.
+        OwnGpuError: a description that cannot be used.
+    """
+    if scenario.gpu == OWN:
+        return unpacked_gpu(scenario.own_gpu)
+    return catalog.named("GPU", scenario.gpu, catalog.gpus())
+
+
+def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
+    """Machines to have, at the prices the user pays: the one place where discounts and own prices come in.
+
+    Args:
+        scenario: the prices.
+        gpu: the scenario's GPU; a price of one's own is for it alone.
+    """
+    listed = discounted(catalog.instances(), discount=scenario.discount / 100)
+    if not scenario.gpu_hour and gpu.name != OWN:
+        return listed
+    own = own_machines(gpu, gpu_hour=scenario.gpu_hour, today=date.today())
+    return (*own, *(one for one in listed if one.gpu != gpu.name))
+
+
+def price_terms(scenario: Scenario) -> str:
+    """What the prices are, as a sentence.
+
+    >>> price_terms(Scenario()), price_terms(Scenario(discount=30))
+    ('List prices on demand.', '30 % off list prices on demand.')
+    """
+    if scenario.gpu_hour:
+        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
+    if scenario.gpu == OWN:
+        return "Your own hardware: give a price per GPU and hour to see what tokens cost."
+    return (
+        f"{scenario.discount:g} % off list prices on demand."
+        if scenario.discount
+        else "List prices on demand."
+    )
 
 
 def transformer_asked_for(scenario: Scenario) -> Transformer:
@@ -216,9 +273,10 @@ def problem_of(scenario: Scenario) -> Problem:
 
     Raises:
         UnknownNameError: a name the catalogue does not know.
+        OwnGpuError: a GPU of one's own that cannot be used.
     """
     formats = catalog.formats()
-    gpu = catalog.named("GPU", scenario.gpu, catalog.gpus())
+    gpu = gpu_asked_for(scenario)
     engine = catalog.named("engine", scenario.engine, catalog.engines())
     transformer = transformer_asked_for(scenario)
     weights = (
@@ -256,7 +314,8 @@ def plan(scenario: Scenario) -> Answer:
         UnknownNameError: a name the catalogue does not know, with the nearest it does.
     """
     result = solve(problem_of(scenario))
-    return Answer(scenario=scenario, result=result, advice=advise(result, instances=catalog.instances()))
+    found = advise(result, instances=offers(scenario, gpu=result.problem.gpu))
+    return Answer(scenario=scenario, result=result, advice=found)
 
 
 @dataclass(frozen=True)
@@ -391,9 +450,12 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Change, ...]:
 
 def _larger(scenario: Scenario) -> tuple[Change, ...]:
     """More GPUs, or larger ones of the same vendor."""
-    gpu = catalog.named("GPU", scenario.gpu, catalog.gpus())
+    gpu = gpu_asked_for(scenario)
     larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
     return (
         (f"allow up to {MOST_GPUS} GPUs per replica", {"budget": MOST_GPUS}),
-        *((f"use {g.label}", {"gpu": g.name}) for g in sorted(larger, key=lambda g: g.memory)[:3]),
+        *(
+            (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0})
+            for g in sorted(larger, key=lambda g: g.memory)[:3]
+        ),
     )

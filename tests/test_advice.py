@@ -144,7 +144,7 @@ def test_targets_nothing_meets_are_said_to_be_missed() -> None:
     assert answer.advice.recommended is not None
     assert not answer.advice.recommended.in_time
     assert "meets the targets" in answer.advice.verdict
-    assert answer.advice.ladder[-1].plan is None
+    assert [rung.name for rung in answer.advice.ladder if rung.plan is None] == ["meets targets", "survives"]
 
 
 def test_nothing_is_a_dead_end() -> None:
@@ -171,7 +171,36 @@ def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> N
 
 
 def test_the_ladder_never_goes_down() -> None:
+    """One replica that does more is never smaller. Several small ones may be, so the last rung is another matter."""
     for model in (LLAMA, BIG_LLAMA, DEEPSEEK):
         answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", tpot=40, budget=64))
-        sizes = [rung.plan.gpus for rung in answer.advice.ladder if rung.plan]
+        sizes = [rung.gpus for rung in answer.advice.ladder[:-1] if rung.gpus]
         assert sizes == sorted(sizes)
+
+
+@pytest.mark.parametrize("targets", [{}, {"tpot": 40}], ids=["held", "in time"])
+@pytest.mark.parametrize("model", [LLAMA, BIG_LLAMA, DEEPSEEK])
+def test_a_lost_machine_leaves_enough(model: str, targets: dict[str, float]) -> None:
+    """On every machine on offer: what is left without one of them still holds and serves every request in time."""
+    answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", concurrency=192, **targets))
+    rung = answer.advice.ladder[-1]
+    assert rung.name == "survives"
+    assert rung.plan
+    assert rung.plan.in_time
+    assert rung.gpus == rung.plan.gpus * rung.replicas
+    on = rung.replicas - 1
+    assert on * int(rung.plan.memory.capacity) >= 192
+    assert rung.tokens_per_s == pytest.approx(on * float(rung.plan.serving.tokens_per_s))
+    for bought in rung.purchases:
+        size = bought.instance.gpus
+        each = size // rung.plan.gpus
+        left = (bought.count - 1) * each if each else (bought.count - 1) // -(-rung.plan.gpus // size)
+        assert left >= on
+        assert bought.gpus >= (rung.gpus or 0)
+
+
+def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
+    """405B in FP8 needs two nodes for 256 requests at once, but one node holds 128: three of them survive a loss."""
+    ladder = {r.name: r for r in plan(Scenario(model=BIG_LLAMA, concurrency=256)).advice.ladder}
+    assert (ladder["holds"].gpus, ladder["survives"].gpus) == (16, 24)
+    assert ladder["survives"].layout == "3 × TP8"

@@ -9,7 +9,7 @@ from parplan.scenario import problem_of
 
 
 def band(layout: Layout, **fields: str) -> tuple[float, float]:
-    found = confidence(problem_of(Scenario(**fields)), layout=layout)  # type: ignore[arg-type]
+    found = confidence(problem_of(Scenario(**fields)), layout=layout)
     assert found is not None
     assert found.tpot.words == found.ttft.words
     return found.tpot.relative, found.ttft.relative

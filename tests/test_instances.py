@@ -1,10 +1,24 @@
 """The napkin and the shop."""
 
-import pytest
+from datetime import date
 
-from parplan import catalog
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parplan import Scenario, catalog, plan
 from parplan.hardware import Instance
-from parplan.instances import napkin, next_power_of_two, purchases, sequence_bytes, weight_bytes
+from parplan.instances import (
+    discounted,
+    machines_with_spare,
+    napkin,
+    next_power_of_two,
+    own_machines,
+    purchases,
+    sequence_bytes,
+    surviving,
+    weight_bytes,
+)
 from parplan.planner import chosen_precision
 from parplan.provenance import Source
 from parplan.units import GIB
@@ -85,3 +99,86 @@ def test_eight_h100s_are_sold_by_all_three_big_clouds() -> None:
 
 def test_usable_memory_not_the_nameplate_counts() -> None:
     assert catalog.gpus()["h100-sxm"].memory / GIB == pytest.approx(79.18, abs=0.1)
+
+
+def test_one_rack_needs_no_network() -> None:
+    """Trays of four GB200 make one NVLink domain of 72; beyond it a network is needed."""
+    gpu = catalog.gpus()["gb200-nvl72"]
+    tray = offer("tray", 4, price=40.0).model_copy(update={"gpu": gpu.name})
+    assert [p.count for p in purchases([tray], gpu=gpu, gpus=72)] == [18]
+    assert purchases([tray], gpu=gpu, gpus=144) == ()
+
+
+@given(st.integers(1, 40), st.integers(1, 32), st.integers(1, 16))
+def test_without_any_one_machine_all_replicas_still_run(replicas: int, gpus: int, size: int) -> None:
+    """Counted machine by machine: the fullest is lost, one machine less would not do."""
+
+    def left(machines: int) -> int:
+        if size >= gpus:
+            return (machines - 1) * (size // gpus)
+        return machines // -(-gpus // size) - 1
+
+    machines = int(machines_with_spare(replicas, gpus=gpus, instance=size))
+    assert left(machines) >= replicas
+    assert left(machines - 1) < replicas
+
+
+def test_spares_can_turn_the_order_of_prices() -> None:
+    """One replica of two GPUs: a pair is cheaper alone and with its spare; four pairs in a node share one spare."""
+    gpu = catalog.gpus()["h100-sxm"]
+    offers = [offer("node", 8, price=20.0), offer("pair", 2, price=9.0)]
+    one = purchases(offers, gpu=gpu, gpus=2)
+    assert [(p.instance.name, p.count) for p in surviving(one, replicas=1, gpus=2)] == [
+        ("pair", 2),
+        ("node", 2),
+    ]
+    assert [(p.instance.name, p.count) for p in surviving(one, replicas=4, gpus=2)] == [
+        ("node", 2),
+        ("pair", 5),
+    ]
+
+
+# --- Prices of one's own
+
+
+def cheapest(scenario: Scenario) -> float:
+    """USD per hour of the cheapest machines that hold every request."""
+    rung = next(rung for rung in plan(scenario).advice.ladder if rung.name == "holds")
+    assert rung.purchases[0].price is not None
+    return rung.purchases[0].price
+
+
+def test_a_discount_comes_off_every_price_and_nothing_else_changes() -> None:
+    listed, paid = catalog.instances(), discounted(catalog.instances(), discount=0.3)
+    for before, after in zip(listed, paid, strict=True):
+        assert after.model_copy(update={"price": before.price}) == before
+        assert after.price == (None if before.price is None else pytest.approx(0.7 * before.price))
+    assert cheapest(Scenario(discount=30)) == pytest.approx(0.7 * cheapest(Scenario()))
+    assert cheapest(Scenario(discount=100)) == 0
+
+
+def test_an_own_price_is_for_the_chosen_gpu_alone_and_is_what_its_gpus_cost() -> None:
+    answer = plan(Scenario(gpu_hour=1.5, discount=50))
+    bought = answer.advice.purchases
+    assert {one.instance.provider for one in bought} == {"yours"}
+    assert all(one.price == pytest.approx(1.5 * one.gpus) for one in bought)
+    assert all(one.instance.priced == date.today() for one in bought)
+    others = [one for one in answer.offers if one.gpu != "h100-sxm"]
+    assert others == [one for one in discounted(catalog.instances(), discount=0.5) if one.gpu != "h100-sxm"]
+
+
+def test_an_own_price_does_not_follow_to_another_gpu() -> None:
+    own = Scenario(gpu_hour=1.5)
+    assert own.on("h100-sxm") == own
+    assert own.on("b200-sxm") == Scenario(gpu="b200-sxm")
+
+
+def test_own_machines_come_in_parts_of_a_node_joined_by_its_network() -> None:
+    gpu = catalog.gpus()["h100-sxm"]
+    machines = own_machines(gpu, gpu_hour=2.0, today=date(2026, 11, 29))
+    assert [(one.gpus, one.price) for one in machines] == [(1, 2.0), (2, 4.0), (4, 8.0), (8, 16.0)]
+    assert [(p.count, p.price) for p in purchases(machines, gpu=gpu, gpus=16)] == [(2, 32.0)]
+    alone = gpu.model_copy(update={"network": None})
+    machines = own_machines(alone, gpu_hour=0.0, today=date(2026, 11, 29))
+    assert {one.price for one in machines} == {None}
+    assert purchases(machines, gpu=alone, gpus=16) == ()

@@ -17,7 +17,7 @@ scenarios = st.builds(
     model=st.sampled_from([name for name in NAMES["model"] if name != "config"]),
     weights=st.sampled_from(NAMES["weights"]),
     kv=st.sampled_from(NAMES["kv"]),
-    gpu=st.sampled_from(NAMES["gpu"]),
+    gpu=st.sampled_from([name for name in NAMES["gpu"] if name != "own"]),
     engine=st.sampled_from(NAMES["engine"]),
     size=st.floats(0.5, 2000),
     concurrency=st.integers(1, 4096),

@@ -1,23 +1,33 @@
-"""Hard constraints: cases users reported, with the rule that must catch each."""
+"""Hard constraints: cases users reported, with the rule that must catch each; every way out is one."""
 
 import csv
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from parplan import catalog
+from parplan.commands import DIALECTS
 from parplan.layout import Layout
 from parplan.memory import Settings
-from parplan.objections import RULES, broken, divisors, objections
-from parplan.planner import Problem, case_of, chosen_precision, evaluate
+from parplan.objections import RULES, Case, broken, divisors, narrower_tensor, nearest, objection, objections
+from parplan.planner import Problem, candidate_layouts, case_of, chosen_precision, evaluate, picked
 from parplan.validate import engine_named, published_in, transformer_named, weight_format
 from parplan.workload import Workload
 
 FORMATS = catalog.formats()
 
 
-def problem(model: str, weights: str = "native", gpu: str = "h100-sxm", engine: str = "vllm") -> Problem:
+def problem(
+    model: str,
+    weights: str = "native",
+    gpu: str = "h100-sxm",
+    engine: str = "vllm",
+    redundant: int = 0,
+    **workload: float,
+) -> Problem:
     transformer = catalog.model(model).transformer
     wanted = None if weights == "native" else FORMATS[weights]
     return Problem(
@@ -25,16 +35,20 @@ def problem(model: str, weights: str = "native", gpu: str = "h100-sxm", engine: 
         precision=chosen_precision(transformer, weights=wanted, kv=None, formats=FORMATS),
         gpu=catalog.gpus()[gpu],
         engine=catalog.engines()[engine],
-        workload=Workload(prompt=512, output=512, concurrency=8),
-        settings=Settings(),
+        workload=Workload(**{"prompt": 512, "output": 512, "concurrency": 8} | workload),
+        settings=Settings(redundant_experts=redundant),
         budget=64,
         fixed={},
     )
 
 
-def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
+def case_for(of: Problem, layout: Layout) -> Case:
     held, _ = evaluate(of, layout=layout, concurrency=np.asarray(of.workload.concurrency))
-    return {one.rule: one.severity for one in objections(case_of(of, layout=layout, held=held))}
+    return replace(case_of(of, layout=layout, held=held), settings=of.settings)
+
+
+def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
+    return {one.rule: one.severity for one in objections(case_for(of, layout))}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +56,9 @@ def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
     [
         # 40 heads do not divide by 3 (vLLM issues #414, #2652)
         ("Qwen/Qwen2.5-14B-Instruct", "bf16", Layout(tensor=3), "heads"),
-        # 40 heads divide by 5, the vocabulary of 151,936 does not (llm-d-planner PR #205)
+        # 40 heads divide by 5, 8 KV heads neither divide nor repeat
+        ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "kv-heads"),
+        # nor does the vocabulary of 151,936 (llm-d-planner PR #205)
         ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "vocabulary"),
         # experts of 768 cut 4 ways are 192 wide: not whole blocks of 128 (vLLM #25292)
         ("Qwen/Qwen3-30B-A3B-FP8", "native", Layout(tensor=4), "expert-width"),
@@ -94,11 +110,244 @@ def test_what_is_unwise_is_a_warning(model: str, layout: Layout, rule: str) -> N
     assert rules_broken(problem(model, weights), layout)[rule] == "warning"
 
 
-def test_fp8_on_a_gpu_without_fp8_is_weight_only_and_in_blocks_impossible() -> None:
+def test_fp8_on_a_gpu_without_fp8_is_weight_only() -> None:
     llama = problem("meta-llama/Llama-3.3-70B-Instruct", "fp8", gpu="a100-sxm-80")
     assert rules_broken(llama, Layout(tensor=4))["weight-only"] == "warning"
-    qwen = problem("Qwen/Qwen3-30B-A3B-FP8", gpu="a100-sxm-80")
-    assert rules_broken(qwen, Layout(tensor=2))["block-fp8"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "model", "weights", "rule"),
+    [
+        # Marlin expands FP8 on Ampere; SGLang's expert kernels do not (SGLang issues 12887, 18875)
+        ("vllm", "a100-sxm-80", "Qwen/Qwen3-30B-A3B-FP8", "native", None),
+        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B-FP8", "native", "sglang-block-fp8"),
+        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B", "fp8", "sglang-fp8-experts"),
+        ("sglang", "a100-sxm-80", "meta-llama/Llama-3.3-70B-Instruct", "fp8", None),
+        ("trtllm", "a100-sxm-80", "meta-llama/Llama-3.3-70B-Instruct", "fp8", "trtllm-fp8"),
+        # Marlin reaches Turing since vLLM PR 29901, December 2025
+        ("vllm-0.16", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "vllm-old-fp8"),
+        ("vllm", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", None),
+        ("vllm", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "vllm-fp8"),
+        ("vllm", "t4", "openai/gpt-oss-20b", "native", "vllm-mxfp4"),
+        ("vllm", "h100-sxm", "openai/gpt-oss-20b", "native", None),
+        ("vllm", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "int4-g128", None),
+        ("sglang", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "sglang-gpu"),
+        ("trtllm", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "trtllm-gpu"),
+        ("trtllm", "mi300x", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "trtllm-vendor"),
+        ("vllm", "mi300x", "meta-llama/Llama-3.3-70B-Instruct", "int4-g128", None),
+        # NVFP4 has tensor cores on Blackwell only; vLLM and SGLang expand it elsewhere
+        ("trtllm", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", "trtllm-nvfp4"),
+        ("vllm", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
+        ("sglang", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
+        ("trtllm", "b200-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
+        # sparse attention has no kernels on Ampere (vLLM issue 40851)
+        ("vllm", "a100-sxm-80", "deepseek-ai/DeepSeek-V3.2", "native", "sparse-attention-gpu"),
+        ("vllm", "h200-sxm", "deepseek-ai/DeepSeek-V3.2", "native", None),
+    ],
+)
+def test_engines_start_where_they_do(
+    engine: str, gpu: str, model: str, weights: str, rule: str | None
+) -> None:
+    of = problem(model, weights, gpu=gpu, engine=engine)
+    found = rules_broken(of, Layout(tensor=2))
+    errors = {name for name, severity in found.items() if severity == "error"} - {"weights", "one-request"}
+    assert errors == ({rule} if rule else set())
+
+
+def test_bf16_runs_as_fp16_where_there_is_none() -> None:
+    llama = "meta-llama/Meta-Llama-3.1-8B-Instruct"
+    assert rules_broken(problem(llama, "bf16", gpu="v100-sxm-32"), Layout())["half-precision"] == "warning"
+    assert "half-precision" not in rules_broken(problem(llama, "bf16"), Layout())
+
+
+@pytest.mark.parametrize(
+    ("engine", "redundant", "groups", "severity"),
+    [
+        ("vllm", 0, 24, "warning"),  # 256 over 24: some GPUs hold 11, others 10
+        ("vllm", 0, 32, None),
+        ("vllm", 32, 24, None),  # 288 / 24 = 12
+        ("vllm", 32, 64, "error"),  # load balancing wants them even
+        ("sglang", 0, 144, "error"),
+        ("sglang", 32, 144, None),  # DeepSeek's own decode unit: two on each GPU
+        ("trtllm", 0, 24, "error"),
+        ("ideal", 0, 24, "warning"),
+    ],
+)
+def test_experts_may_be_uneven_where_the_engine_lets_them(
+    engine: str, redundant: int, groups: int, severity: str | None
+) -> None:
+    of = problem(
+        "deepseek-ai/DeepSeek-V3", gpu="h200-sxm", engine=engine, redundant=redundant, concurrency=512
+    )
+    found = rules_broken(of, Layout(data=groups, expert=groups))
+    assert (found.get("experts-even") or found.get("experts-uneven")) == severity
+
+
+@pytest.mark.parametrize(
+    ("engine", "layout", "rule"),
+    [
+        ("trtllm", Layout(tensor=4, data=2, expert=8), "attention-groups"),
+        ("vllm", Layout(tensor=4, data=2, expert=8), None),
+        ("sglang", Layout(tensor=4, data=2, expert=8), None),
+        ("trtllm", Layout(tensor=8, expert=4), None),  # each expert cut in two
+        ("vllm", Layout(tensor=8, expert=4), "expert-groups"),
+        ("sglang", Layout(tensor=8, expert=4), "expert-groups"),
+        ("trtllm", Layout(tensor=8, expert=8, context=2), "context-experts"),
+        ("vllm", Layout(tensor=8, context=2), "cut-missing"),
+        ("sglang", Layout(tensor=8, decode_context=8), "cut-missing"),
+        ("vllm", Layout(tensor=8, decode_context=8), None),
+        ("vllm", Layout(tensor=8, decode_context=3), "decode-context"),
+        ("ideal", Layout(tensor=8, context=2, decode_context=4), None),
+        ("trtllm", Layout(tensor=4, pipeline=4), None),  # 61 layers: uneven stages start
+        ("vllm", Layout(tensor=4, pipeline=4), None),
+    ],
+)
+def test_engines_cut_as_they_can(engine: str, layout: Layout, rule: str | None) -> None:
+    of = problem("deepseek-ai/DeepSeek-R1", gpu="b300-sxm", engine=engine)
+    errors = {name for name, severity in rules_broken(of, layout).items() if severity == "error"}
+    assert errors == ({rule} if rule else set())
+
+
+LLAMA, BIG, DEEPSEEK, QWEN = (
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "meta-llama/Meta-Llama-3.1-405B",
+    "deepseek-ai/DeepSeek-V3",
+    "Qwen/Qwen3-30B-A3B-FP8",
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "layout", "rule"),
+    [
+        (problem(LLAMA, "fp8", gpu="l40s"), Layout(tensor=4), "tensor-slow-link"),
+        (problem(LLAMA, "fp8", concurrency=64), Layout(tensor=8, pipeline=2), "pipeline-needless"),
+        (problem(LLAMA, "fp8", tpot=0.05), Layout(tensor=2, pipeline=2), "pipeline-latency"),
+        (problem(DEEPSEEK, gpu="h200-sxm", concurrency=4), Layout(data=8, expert=8), "data-idle"),
+        (problem(LLAMA, "fp8", prompt=200_000), Layout(tensor=8), "context-length"),
+        (problem(LLAMA, "fp8", concurrency=4096), Layout(tensor=2), "waits"),
+        (problem("deepseek-ai/DeepSeek-R1", gpu="h200-sxm"), Layout(tensor=8), "kv-repeated"),
+    ],
+)
+def test_what_deserves_a_word(of: Problem, layout: Layout, rule: str) -> None:
+    assert rules_broken(of, layout)[rule] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("of", "layout", "rule"),
+    [
+        (problem(LLAMA, "fp8", gpu="gb200-nvl72"), Layout(tensor=16), "tensor-spans"),  # a rack is one domain
+        (problem(BIG, "bf16", concurrency=64), Layout(tensor=8, pipeline=2), "pipeline-needless"),
+        (problem(LLAMA, "fp8", gpu="l40s"), Layout(pipeline=4), "pipeline-inside"),
+        (problem(LLAMA, "fp8"), Layout(tensor=2, pipeline=2), "pipeline-latency"),  # no target
+        (problem(DEEPSEEK, gpu="h200-sxm", concurrency=8), Layout(data=8, expert=8), "data-idle"),
+        (problem("deepseek-ai/DeepSeek-R1"), Layout(tensor=8, decode_context=8), "kv-repeated"),
+    ],
+)
+def test_what_deserves_none(of: Problem, layout: Layout, rule: str) -> None:
+    assert rule not in rules_broken(of, layout)
+
+
+def narrower(model: str, weights: str, concurrency: int) -> dict[str, int]:
+    """Of every legal layout up to eight GPUs, the tensor width whose replicas deliver clearly more."""
+    of = replace(problem(model, weights, prompt=1024, output=1024, concurrency=concurrency), budget=8)
+    layout, batches = candidate_layouts(of), np.array([1, 8, 32, 64, 128, concurrency])
+    held, served = evaluate(of, layout=layout.column(), concurrency=batches)
+    shape = (*layout.shape, batches.size)
+    case = case_of(of, layout=layout, held=picked(held, shape=shape, index=(slice(None), -1)))
+    legal = ~np.logical_or.reduce(list(broken(case, severity="error").values()))
+    rate = np.where(legal[:, None], np.broadcast_to(served.tokens_per_s, shape), 0.0)
+    found = narrower_tensor(layout, tokens_per_s=rate, concurrency=batches, asked=batches.size - 1)
+    warned = broken(replace(case, narrower=found), severity="warning")["tensor-throughput"]
+    assert (warned == (found > 0)).all()
+    return {str(layout.one(i)): int(found[i]) for i in np.flatnonzero(legal).tolist()}
+
+
+def test_a_small_model_delivers_more_as_replicas() -> None:
+    """8B in bf16 fits on one GPU: at 256 requests eight copies deliver more than TP8, and so do four and two."""
+    found = narrower("meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", 256)
+    assert found["TP1"] == 0
+    assert found["TP2"] == found["TP4"] == 1
+    assert found["TP8"] in (1, 2)
+
+
+def test_a_large_model_needs_its_width() -> None:
+    """70B in FP8 leaves one GPU no room for a busy batch: TP2 has nothing narrower that delivers more."""
+    found = narrower(LLAMA, "fp8", 256)
+    assert found["TP2"] == 0
+    assert found["TP8"] in (2, 4)
+
+
+def test_impossible_layouts_are_nobodys_rival() -> None:
+    layout = Layout.stack([Layout(tensor=1), Layout(tensor=2)])
+    rate = np.array([[100.0, 100.0], [1.0, 1.0]])
+    concurrency = np.array([1, 2])
+    assert narrower_tensor(layout, tokens_per_s=rate, concurrency=concurrency, asked=1).tolist() == [0, 1]
+    rate[0] = 0
+    assert narrower_tensor(layout, tokens_per_s=rate, concurrency=concurrency, asked=1).tolist() == [0, 0]
+    assert narrower_tensor(layout[1:], tokens_per_s=rate[1:], concurrency=concurrency, asked=1).tolist() == [
+        0
+    ]
+
+
+def test_fewer_requests_than_replicas_are_no_reason_to_split() -> None:
+    layout = Layout.stack([Layout(tensor=1), Layout(tensor=8)])
+    rate = np.array([[100.0, 100.0], [1.0, 1.0]])
+    assert narrower_tensor(layout, tokens_per_s=rate, concurrency=np.array([1, 4]), asked=1)[1] == 0
+
+
+SIZES = {
+    "TP": "tensor",
+    "EP": "expert",
+    "PP": "pipeline",
+    "DP": "data",
+    "DCP": "decode_context",
+    "CP": "context",
+}
+
+
+def ways_named(fix: str, layout: Layout) -> list[Layout]:
+    """The layouts a way out names; where it names no expert groups, experts stay whole or cut as they were."""
+    found = []
+    for clause in re.split(r"\bor\b", fix):
+        named = {
+            SIZES[name]: int(size) for name, size in re.findall(r"\b(TP|EP|PP|DP|DCP|CP)(\d+)\b", clause)
+        }
+        if named:
+            changed = replace(layout, **named)
+            whole = layout.expert == layout.width > 1
+            groups = changed.width if whole else math.gcd(int(layout.expert), changed.width)
+            found.append(changed if "expert" in named else replace(changed, expert=groups))
+    return found
+
+
+WIDE = [
+    (problem("Qwen/Qwen2.5-14B-Instruct", "bf16"), "TP of 40 heads"),
+    (problem("Qwen/Qwen3-14B", "bf16", gpu="l40s"), "PCIe"),
+    (problem(QWEN), "narrow experts"),
+    (problem("MiniMaxAI/MiniMax-M2.5"), "experts of 1536"),
+    (problem(DEEPSEEK, gpu="h200-sxm", tpot=0.05), "latent attention"),
+    (problem(DEEPSEEK, gpu="h200-sxm", engine="sglang", prompt=65_536), "SGLang"),
+    (problem(DEEPSEEK, gpu="h200-sxm", engine="trtllm", prompt=65_536), "TensorRT-LLM"),
+    (problem("Qwen/Qwen3-235B-A22B", "bf16", redundant=16), "redundant experts"),
+    (problem(LLAMA, "fp8", concurrency=512), "dense"),
+    (problem("Qwen/Qwen3-Next-80B-A3B-Instruct", "bf16"), "hybrid"),
+]
+
+
+@pytest.mark.parametrize("of", [one for one, _ in WIDE], ids=[name for _, name in WIDE])
+def test_every_way_out_that_names_a_size_is_one(of: Problem) -> None:
+    """A layout changed as the words say no longer breaks the rule."""
+    layout = candidate_layouts(of)
+    held, _ = evaluate(of, layout=layout, concurrency=np.asarray(of.workload.concurrency))
+    case = replace(case_of(of, layout=layout, held=held), settings=of.settings)
+    rules = {rule.name: rule for rule in RULES}
+    for name, mask in ({**broken(case, severity="error"), **broken(case, severity="warning")}).items():
+        for index in np.flatnonzero(mask)[:: max(1, int(mask.sum()) // 12)].tolist():
+            one = layout.one(index)
+            words = objection(name, case_for(of, one))
+            for other in ways_named(words.fix, one):
+                assert other.width % other.expert == 0, (str(one), words.fix)
+                assert not np.all(rules[name].broken(case_for(of, other))), (str(one), words.fix)
 
 
 def test_no_network_no_second_node() -> None:
@@ -183,5 +432,44 @@ def test_every_rule_names_its_source_and_a_way_out() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.16", "sglang", "trtllm"])
+@pytest.mark.parametrize("model", ["deepseek-ai/DeepSeek-V3", LLAMA, "openai/gpt-oss-120b"])
+def test_what_is_legal_has_a_launch_command(engine: str, model: str) -> None:
+    """The rules and the flags of an engine agree on what it cannot do."""
+    of = problem(model, "fp8" if model == LLAMA else "native", gpu="h200-sxm", engine=engine)
+    layout = candidate_layouts(replace(of, budget=32))
+    held, _ = evaluate(of, layout=layout, concurrency=np.asarray(of.workload.concurrency))
+    masks = broken(case_of(of, layout=layout, held=held), severity="error").values()
+    legal = np.flatnonzero(~np.logical_or.reduce(list(masks))).tolist()
+    assert len(legal) > 5
+    assert [str(layout.one(i)) for i in legal if DIALECTS[engine].refusal(of, layout.one(i))] == []
+
+
+def test_more_groups_than_experts_stay_empty() -> None:
+    found = rules_broken(problem("openai/gpt-oss-20b", concurrency=512), Layout(data=64, expert=64))
+    assert found["experts-count"] == "error"  # 32 experts
+
+
+def test_a_request_longer_than_the_pool_never_runs() -> None:
+    """70B in FP8 on one H100 holds one short request and none of 100,000 tokens."""
+    short, long = (problem(LLAMA, "fp8", prompt=prompt) for prompt in (512, 100_000))
+    assert "one-request" not in rules_broken(short, Layout())
+    assert rules_broken(long, Layout())["one-request"] == "error"
+
+
+def test_every_number_in_words_is_the_users() -> None:
+    """No reason speaks of a case that is not there: words can be written for every rule that is broken."""
+    for of, _ in WIDE:
+        for one in objections(case_for(of, Layout(tensor=3, pipeline=2))):
+            assert one.reason.endswith(".")
+            assert one.fix.endswith(".")
+            assert one.source
+
+
 def test_divisors() -> None:
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
+
+
+def test_nearest_sizes_lie_on_both_sides() -> None:
+    assert nearest("EP", 7, legal=[8, 2, 4]) == "EP4 or EP8"
+    assert nearest("EP", 9, legal=[1, 2]) == "EP2"

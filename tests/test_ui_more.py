@@ -199,7 +199,7 @@ def test_limits_of_the_inputs_are_those_of_the_scenario() -> None:
     ("query", "words"),
     [
         ({"tpot": "1", "rate": "5"}, "no number of replicas helps"),
-        ({"model": "deepseek-ai/DeepSeek-V3", "gpu": "t4"}, "nothing to load"),
+        ({"model": "deepseek-ai/DeepSeek-V3", "gpu": "t4", "budget": "8"}, "nothing to load"),
         ({"rate": "100000", "peak": "100"}, "replicas of"),
         ({"rate": "0.001"}, "1 replica of"),
         ({"rate": "5", **EXPERTS}, "bears"),

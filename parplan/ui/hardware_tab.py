@@ -12,7 +12,7 @@ from parplan.cost import Bill, bought_for, cheapest, cost, energy_per_token, rep
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
 from parplan.planner import Plan
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Elsewhere, Scenario, plans_across
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Elsewhere, Scenario, plans_across, price_terms
 from parplan.ui import inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
@@ -69,8 +69,8 @@ class Option:
 
 def show(answer: Answer) -> None:
     """Filters, the picture, and the table."""
-    vendors, providers, spare = _filters()
-    offers = tuple(offer for offer in catalog.instances() if offer.provider in providers)
+    vendors, providers, spare = _filters(answer)
+    offers = tuple(offer for offer in answer.offers if offer.provider in providers)
     options = [
         Option(found, _bill(found, offers, answer.scenario, filled=spare == FILLED))
         for found in plans_across(answer.scenario).values()
@@ -82,10 +82,10 @@ def show(answer: Answer) -> None:
     _table(options, answer)
 
 
-def _filters() -> tuple[Sequence[str], Sequence[str], str]:
+def _filters(answer: Answer) -> tuple[Sequence[str], Sequence[str], str]:
     """Vendors, providers, and what spare GPUs do; nothing picked means all."""
     vendors = sorted({gpu.vendor for gpu in catalog.gpus().values()})
-    providers = sorted({offer.provider for offer in catalog.instances()})
+    providers = sorted({offer.provider for offer in answer.offers})
     with st.container(horizontal=True, vertical_alignment="bottom"):
         made = st.pills(
             "Vendor", vendors, selection_mode="multi", default=vendors, key="_vendors", width="content"
@@ -168,8 +168,8 @@ def _notes(options: Sequence[Option], scenario: Scenario) -> None:
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
     fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
     notes = (
-        "List prices on demand. One point per GPU, with its best layout; named where no other is both cheaper and "
-        "faster.",
+        f"{price_terms(scenario)} One point per GPU, with its best layout; named where no other is both cheaper "
+        "and faster.",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
         f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",
@@ -191,7 +191,7 @@ def _table(options: Sequence[Option], answer: Answer) -> None:
     rows = [row for row in ticked.selection.rows if row < len(options)]
     if rows:
         gpu = options[rows[0]].found.gpu
-        there = answer.scenario.model_copy(update={"gpu": gpu.name})
+        there = answer.scenario.on(gpu.name)
         st.button(
             f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
         )

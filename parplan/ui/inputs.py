@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, to_query
 from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed
+from parplan.ui import own_hardware
 
 Steps: TypeAlias = tuple[float, ...]
 
@@ -52,6 +53,10 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
         "step_tokens": ("Tokens of one step", 1024),
         "draft": ("Drafted tokens per step", 1),
         "acceptance": ("Accepted of them, %", 5),
+    },
+    "Prices": {
+        "discount": ("Off list prices, %", 5),
+        "gpu_hour": ("Own price, USD per GPU and hour", 0.1),
     },
     "From measurements": {
         "activations": ("Activations, GiB", 0.1),
@@ -228,6 +233,7 @@ def sidebar() -> None:
         with right:
             _choose("kv", "KV cache")
         _choose("gpu", "GPU")
+        own_hardware.sidebar()
         _slide("concurrency", "Concurrent requests")
         _slide("prompt", "Prompt tokens")
         _slide("output", "Output tokens")

@@ -7,11 +7,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from parplan import catalog
 from parplan.cost import Bill, bought_for, cost
 from parplan.instances import Purchase, purchases
 from parplan.planner import Plan
-from parplan.scenario import Answer, Scenario
+from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import Replica, Traffic, replica_of, replicas_for, traffic
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
@@ -155,7 +154,7 @@ def limit_words(replica: Replica) -> str:
 
 def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
     """What the replicas cost on every machine that can hold them, cheapest first."""
-    offers = purchases(catalog.instances(), gpu=answer.result.problem.gpu, gpus=best.gpus)
+    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
     bills = sorted(
         (
             _billed(
@@ -178,9 +177,8 @@ def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
         alt="Cost of the replicas on the machines that can be rented, cheapest first",
     )
     days = [bill.purchase.instance.priced for bill in bills]
-    st.caption(
-        f"List prices on demand; what stands idle between peaks is paid for too. {worth(days, today=date.today())}"
-    )
+    terms, age = price_terms(answer.scenario), worth(days, today=date.today())
+    st.caption(f"{terms} What stands idle between peaks is paid for too. {age}")
 
 
 def _billed(purchase: Purchase, found: Traffic, scenario: Scenario) -> Bill:

@@ -18,6 +18,7 @@ PURPOSES = {
     "loads": "start, with one request of full length",
     "holds": "hold every asked request",
     "meets targets": "hold them and meet the targets",
+    "survives": "go on while any one machine is lost",
 }
 """Rungs of the ladder, in words."""
 
@@ -88,7 +89,7 @@ def _size(rung: Rung) -> dict[str, str]:
     found = rung.plan
     return {
         "Enough to": PURPOSES[rung.name],
-        "Size": f"{counted(found.gpus, 'GPU')}, {found.layout}" if found else "none of the sizes tried",
+        "Size": f"{counted(rung.gpus or 0, 'GPU')}, {rung.layout}" if found else "none of the sizes tried",
         "Cheapest machine": plain(_cheapest(rung.purchases)),
     }
 

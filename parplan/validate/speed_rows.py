@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import memory
 from parplan.serving import serve, ttft_of_benchmark
 from parplan.units import MS
 from parplan.validate.cells import Cells, stated, whole
-from parplan.validate.deployments import deployment
+from parplan.validate.deployments import Deployment, deployment
 from parplan.validate.names import gpu_named
 from parplan.validate.report import Row
 from parplan.workload import Workload
@@ -20,22 +21,32 @@ BENCHMARK_WAVES = 10
 concurrency, request rate infinite)."""
 
 
+def speed_run(cells: Cells) -> tuple[Deployment, Gpu, Workload]:
+    """What a speed row says was run, on what, under which load.
+
+    Raises:
+        RowError: too little, or a name the catalogue does not know.
+        ValidationError: a number out of range.
+    """
+    layout = Layout(**{name: whole(cells, name, default=1) for name in ("tensor", "data", "expert")})
+    run = deployment(cells, weights="weights", kv="kv", version="engine_version", layout=layout)
+    workload = Workload(
+        prompt=max(1, round(stated(cells, "prompt_tokens") or 1)),
+        output=max(1, round(stated(cells, "output_tokens") or 1)),
+        concurrency=whole(cells, "concurrency", default=1),
+    )
+    return run, gpu_named(cells["gpu"], size=None), workload
+
+
 def speed_row(cells: Cells) -> Row:
     """A speed row and its prediction.
 
     Raises:
         RowError: nothing can be predicted.
     """
-    layout = Layout(**{name: whole(cells, name, default=1) for name in ("tensor", "data", "expert")})
-    run = deployment(cells, weights="weights", kv="kv", version="engine_version", layout=layout)
-    gpu = gpu_named(cells["gpu"], size=None)
-    workload = Workload(
-        prompt=max(1, round(stated(cells, "prompt_tokens") or 1)),
-        output=max(1, round(stated(cells, "output_tokens") or 1)),
-        concurrency=whole(cells, "concurrency", default=1),
-    )
+    run, gpu, workload = speed_run(cells)
     asked: dict[str, Any] = {
-        "layout": layout,
+        "layout": run.layout,
         "gpu": gpu,
         "engine": run.engine,
         "workload": workload,

@@ -1,0 +1,54 @@
+"""Why a layout is impossible or unwise: one rule each, with the user's own numbers, the source, and a way out.
+
+A rule's `broken` judges all layouts at once; its words are written for one layout when somebody looks at it. A way
+out that names a width names one the rule allows. What engines do not refuse has no rule: uneven pipeline stages (vLLM
+gives the remainder to the stages before the last, TensorRT-LLM to the first), 4-bit integers on AMD GPUs (vLLM on ROCm
+reads AWQ and GPTQ), weights that attention data parallelism repeats (they are part of the memory model).
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from parplan.objections.case import Case, Mask, Objection, Rule, divisors, nearest
+from parplan.objections.hard import HARD
+from parplan.objections.hardware import HARDWARE
+from parplan.objections.unwise import UNWISE, narrower_tensor
+
+__all__ = [
+    "RULES",
+    "Case",
+    "Objection",
+    "Rule",
+    "broken",
+    "divisors",
+    "narrower_tensor",
+    "nearest",
+    "objection",
+    "objections",
+]
+
+RULES: tuple[Rule, ...] = (*HARD, *HARDWARE, *UNWISE)
+
+
+def broken(case: Case, *, severity: Literal["error", "warning"]) -> Mapping[str, Mask]:
+    """Which layouts break which rule: name -> mask [layouts]."""
+    shape = case.layout.shape
+    return {
+        rule.name: np.broadcast_to(np.asarray(rule.broken(case), dtype=bool), shape)
+        for rule in RULES
+        if rule.severity == severity
+    }
+
+
+def objection(name: str, case: Case) -> Objection:
+    """One rule's objection to a single layout that breaks it."""
+    rule = next(rule for rule in RULES if rule.name == name)
+    return Objection(rule.name, rule.severity, rule.reason(case), rule.fix(case), rule.source)
+
+
+def objections(case: Case) -> tuple[Objection, ...]:
+    """Everything wrong with a single layout, errors first."""
+    found = [objection(rule.name, case) for rule in RULES if bool(np.all(rule.broken(case)))]
+    return tuple(sorted(found, key=lambda one: one.severity != "error"))

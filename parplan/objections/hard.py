@@ -1,0 +1,265 @@
+"""What does not start, whatever the GPU can do: counts that do not divide, cuts an engine lacks, memory."""
+
+from typing import Any
+
+import numpy as np
+
+from parplan.objections.case import Case, Rule, always, divisors, engine_family, listed, whole, written_gib
+from parplan.objections.counts import (
+    any_of,
+    block_of,
+    blocks_cut,
+    copies,
+    dense_cut,
+    dense_widths,
+    even_experts,
+    even_fix,
+    expert_widths,
+    experts,
+    experts_uneven,
+    fewer_groups,
+    heads,
+    heads_uneven,
+    kv_heads,
+    kv_uneven,
+    least_kv_heads,
+    legal_tensor,
+    nearest_tensor,
+    vocabulary,
+)
+
+CUT_WORDS = {
+    "tensor": "cut layers by tensor parallelism",
+    "data": "repeat attention beside shared experts",
+    "pipeline": "cut the model into pipeline stages",
+    "expert": "spread whole experts",
+    "context": "cut long prompts along the sequence",
+    "decode_context": "cut the KV cache along the sequence",
+}
+"""What a layout field asks of an engine."""
+
+
+def _groups_fix(case: Case) -> str:
+    """The widths of expert parallelism an engine has, as far as there are experts."""
+    width = whole(case.layout.width)
+    return f"Use EP{width} or EP1." if width <= copies(case) else "Use EP1."
+
+
+def _attention_fix(case: Case) -> str:
+    """Attention repeated on all of a layer's GPUs, or cut over all of them where heads allow."""
+    width = whole(case.layout.width)
+    cut = f" or TP{width} with DP1" if width in legal_tensor(case) else ""
+    return f"Use TP1 with DP{width}{cut}."
+
+
+def _decode_context_wrong(case: Case) -> Any:
+    size, tensor = case.layout.decode_context, case.layout.tensor
+    return (size > 1) & ((tensor % size != 0) | (size * least_kv_heads(case) > tensor))
+
+
+def _decode_context_fix(case: Case) -> str:
+    tensor = whole(case.layout.tensor)
+    most = max(divisors(tensor, limit=max(tensor // least_kv_heads(case), 1)))
+    return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
+
+
+def _unknown_cuts(case: Case) -> list[str]:
+    """Layout fields the engine has no setting for."""
+    return [name for name in CUT_WORDS if name not in case.engine.cuts]
+
+
+def _cut_missing(case: Case) -> Any:
+    return any_of(
+        (np.asarray(getattr(case.layout, name)) > 1 for name in _unknown_cuts(case)), like=case.layout.gpus
+    )
+
+
+def _cut_missing_reason(case: Case) -> str:
+    found = [CUT_WORDS[n] for n in _unknown_cuts(case) if whole(getattr(case.layout, n)) > 1]
+    return f"{case.engine.label} ({case.engine.versions}) cannot {' or '.join(found)}."
+
+
+HARD: tuple[Rule, ...] = (
+    Rule(
+        "heads",
+        "error",
+        lambda c: heads_uneven(c, c.layout.tensor),
+        lambda c: f"{listed(heads(c))} heads cannot be cut {whole(c.layout.tensor)} ways.",
+        nearest_tensor,
+        "vLLM ModelConfig.verify_with_parallel_config",
+    ),
+    Rule(
+        "kv-heads",
+        "error",
+        lambda c: kv_uneven(c, c.layout.tensor),
+        lambda c: (
+            f"{listed(kv_heads(c))} KV heads neither divide over nor repeat evenly on "
+            f"{whole(c.layout.tensor)} ranks."
+        ),
+        nearest_tensor,
+        "vLLM model sources (Llama, Qwen): total_num_kv_heads % tp_size or tp_size % total_num_kv_heads",
+    ),
+    Rule(
+        "vocabulary",
+        "error",
+        lambda c: vocabulary(c) % c.layout.tensor != 0,
+        lambda c: (
+            f"The vocabulary of {c.transformer.vocabulary:,} tokens, padded to {vocabulary(c):,}, cannot be cut "
+            f"{whole(c.layout.tensor)} ways."
+        ),
+        nearest_tensor,
+        "vLLM vocab_parallel_embedding.py",
+    ),
+    Rule(
+        "dense-width",
+        "error",
+        lambda c: dense_cut(c, c.layout.tensor),
+        lambda c: (
+            f"A feed-forward width of {listed(dense_widths(c))} cut {whole(c.layout.tensor)} ways "
+            f"does not leave whole quantisation blocks of {block_of(c, 'dense_ffn')}."
+        ),
+        nearest_tensor,
+        "vLLM issue #25292, SGLang issue #3345",
+    ),
+    Rule(
+        "expert-width",
+        "error",
+        lambda c: blocks_cut(
+            expert_widths(c), ways=c.layout.expert_tensor, block=block_of(c, "routed_experts")
+        ),
+        lambda c: (
+            f"Experts of width {listed(expert_widths(c))} cut {whole(c.layout.expert_tensor)} ways "
+            f"do not leave whole quantisation blocks of {block_of(c, 'routed_experts')}."
+        ),
+        lambda c: (
+            f"Keep experts whole: EP{whole(c.layout.width)}."
+            if whole(c.layout.width) <= copies(c)
+            else fewer_groups(c)
+        ),
+        "vLLM issue #25292 and PR #48173, TensorRT-LLM PR #14613",
+    ),
+    Rule(
+        "experts-missing",
+        "error",
+        lambda c: (experts(c) == 0) & ((c.layout.expert > 1) | (c.layout.data > 1)),
+        always("A model without experts has nothing for expert groups or repeated attention to spread."),
+        always("Use replicas instead."),
+        "definition of expert parallelism",
+    ),
+    Rule(
+        "experts-count",
+        "error",
+        lambda c: (experts(c) > 0) & (c.layout.expert > max(copies(c), 1)),
+        lambda c: f"{copies(c)} experts cannot fill {whole(c.layout.expert)} groups.",
+        fewer_groups,
+        "vLLM expert parallel deployment guide",
+    ),
+    Rule(
+        "experts-even",
+        "error",
+        lambda c: experts_uneven(c) & even_experts(c),
+        lambda c: (
+            f"{copies(c)} experts do not divide over {whole(c.layout.expert)} groups, as "
+            f"{'load balancing' if c.settings.redundant_experts else c.engine.label} needs them to."
+        ),
+        even_fix,
+        "vLLM EPLB: even distribution of experts across ranks; SGLang fused_moe_triton/layer.py: num_experts % "
+        "moe_ep_size == 0; TensorRT-LLM mapping.py @05ebebb: ep_experts",
+    ),
+    Rule(
+        "expert-groups",
+        "error",
+        lambda c: (c.layout.expert > 1) & (c.layout.expert != c.layout.width) & (not c.engine.mixed_experts),
+        lambda c: (
+            f"{c.engine.label} spreads whole experts over all {whole(c.layout.width)} GPUs of the group or none, "
+            f"not over {whole(c.layout.expert)} groups."
+        ),
+        _groups_fix,
+        "vLLM: EP size = TP x DP; SGLang: all-to-all backends need ep == tp",
+    ),
+    Rule(
+        "attention-groups",
+        "error",
+        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
+        lambda c: (
+            f"TensorRT-LLM cuts attention over all {whole(c.layout.width)} GPUs of a layer or repeats it on each "
+            f"(enable_attention_dp), not TP{whole(c.layout.tensor)} {whole(c.layout.data)} times."
+        ),
+        _attention_fix,
+        "TensorRT-LLM docs, Parallelism: attention TP or attention DP",
+    ),
+    Rule(
+        "context-experts",
+        "error",
+        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.context > 1) & (c.layout.expert > 1),
+        lambda c: (
+            f"TensorRT-LLM has no context parallelism of {whole(c.layout.context)} together with "
+            f"{whole(c.layout.expert)} expert groups."
+        ),
+        always("Use EP1 or CP1."),
+        "TensorRT-LLM mapping.py @05ebebb: CP don't support MoE tp/ep yet",
+    ),
+    Rule(
+        "cut-missing",
+        "error",
+        _cut_missing,
+        _cut_missing_reason,
+        always("Use tensor or pipeline parallelism, or another engine."),
+        "catalogue: cuts of the engine",
+    ),
+    Rule(
+        "stages",
+        "error",
+        lambda c: c.layout.pipeline > len(c.transformer.sequence),
+        lambda c: f"{len(c.transformer.sequence)} layers cannot fill {whole(c.layout.pipeline)} stages.",
+        lambda c: f"Use at most PP{len(c.transformer.sequence)}.",
+        "definition of pipeline parallelism",
+    ),
+    Rule(
+        "decode-context",
+        "error",
+        _decode_context_wrong,
+        lambda c: (
+            f"Decode-context parallelism of {whole(c.layout.decode_context)} needs as many ranks that repeat "
+            f"the same KV head; TP{whole(c.layout.tensor)} over {least_kv_heads(c)} KV "
+            f"head{'s' * (least_kv_heads(c) > 1)} has fewer, or no multiple."
+        ),
+        _decode_context_fix,
+        "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]",
+    ),
+    Rule(
+        "network",
+        "error",
+        lambda c: (c.gpu.network is None) & (c.layout.gpus > c.gpu.node),
+        lambda c: (
+            f"{whole(c.layout.gpus)} GPUs are more than one node of {c.gpu.node}, and no network between nodes "
+            f"is known for {c.gpu.label}."
+        ),
+        lambda c: f"Stay within {c.gpu.node} GPUs, or choose a GPU sold in clusters.",
+        "catalogue: network",
+    ),
+    Rule(
+        "weights",
+        "error",
+        lambda c: (c.memory.pool <= 0) | c.memory.overflows,
+        lambda c: (
+            f"It does not load: {written_gib(c.memory.weights)} of weights, {written_gib(c.memory.activations)} of "
+            f"activations and {written_gib(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
+            f"of the {written_gib(c.memory.usable - c.memory.reserve)} the engine may use."
+        ),
+        always("Use more GPUs per replica, a smaller weight format, or a larger GPU."),
+        "memory model",
+    ),
+    Rule(
+        "one-request",
+        "error",
+        lambda c: (c.memory.pool > 0) & ~c.memory.overflows & (c.memory.capacity < 1),
+        lambda c: (
+            f"The weights load, but one request of {c.workload.length:,} tokens needs "
+            f"{written_gib(c.memory.request)} of KV and only {written_gib(c.memory.pool)} is left."
+        ),
+        always("Use shorter requests, a smaller KV format, or more GPUs per replica."),
+        "memory model",
+    ),
+)
+"""What does not start."""

@@ -1,0 +1,145 @@
+"""Which engine starts on which GPU, with which weights and which attention."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parplan.formats import LINEAR, Component, Format
+from parplan.objections.case import Case, Rule, always, engine_family
+from parplan.transformer import Compressed, Recurrent
+
+CAPABILITY = {
+    "Volta": 7.0,
+    "Turing": 7.5,
+    "Ampere": 8.0,
+    "Ada": 8.9,
+    "Hopper": 9.0,
+    "Blackwell": 10.0,
+    "Blackwell Ultra": 10.3,
+}
+"""Least compute capability of an NVIDIA architecture (NVIDIA, list of CUDA GPUs)."""
+ROUTED: frozenset[Component] = frozenset({"routed_experts"})
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an engine asks of an NVIDIA GPU before it starts, or before it loads a format."""
+
+    name: str
+    """Of the rule."""
+    engines: tuple[str, ...]
+    """Names of catalogued engines, versions included."""
+    capability: float
+    """Least compute capability."""
+    source: str
+    formats: tuple[str, ...] = ()
+    """Weight formats it holds for. Empty: all."""
+    components: frozenset[Component] = LINEAR
+    """Parts of the model whose format matters."""
+
+    def asked(self, case: Case) -> tuple[Format, ...]:
+        """The formats of the model it holds for."""
+        there = self.components if case.transformer.is_moe else self.components - ROUTED
+        stored = (case.precision.weights[component] for component in sorted(there))
+        return tuple(dict.fromkeys(f for f in stored if not self.formats or f.name in self.formats))
+
+    def missing(self, case: Case) -> bool:
+        """Whether the GPU falls short."""
+        return (
+            case.engine.name in self.engines
+            and CAPABILITY.get(case.gpu.architecture, np.inf) < self.capability
+            and bool(self.asked(case))
+        )
+
+    def reason(self, case: Case) -> str:
+        """What falls short, in words."""
+        has = CAPABILITY[case.gpu.architecture]
+        what = f"loads {self.asked(case)[0].label} weights" if self.formats else "runs"
+        return (
+            f"{case.engine.label} {what} from compute capability {self.capability} on; "
+            f"{case.gpu.label} has {has}."
+        )
+
+
+VLLM = ("vllm", "vllm-0.17", "vllm-0.16")
+NEEDS: tuple[Need, ...] = (
+    Need("sglang-gpu", ("sglang",), 7.5, "SGLang model_runner.py: only sm75 and above"),
+    Need(
+        "trtllm-gpu", ("trtllm",), 8.0, "TensorRT-LLM support matrix of 0.18.2: Ampere, Ada, Hopper and newer"
+    ),
+    Need("vllm-old-fp8", ("vllm-0.16",), 8.0, "vLLM fp8.py @0071b24: Marlin from sm80", ("fp8", "fp8-block")),
+    Need(
+        "vllm-fp8",
+        ("vllm", "vllm-0.17"),
+        7.5,
+        "vLLM PR #29901: Marlin from sm75, FP8 and NVFP4",
+        ("fp8", "fp8-block", "nvfp4"),
+    ),
+    Need("vllm-mxfp4", VLLM, 8.0, "vLLM mxfp4.py: get_min_capability 80; issue #23203", ("mxfp4",)),
+    Need(
+        "sglang-block-fp8",
+        ("sglang",),
+        8.9,
+        "SGLang issues #3345, #12887, #18875: no fp8e4nv below sm89, Marlin fails",
+        ("fp8-block",),
+    ),
+    Need(
+        "sglang-fp8-experts",
+        ("sglang",),
+        8.9,
+        "SGLang issues #12887, #13471: expert kernels know no fp8e4nv below sm89",
+        ("fp8",),
+        ROUTED,
+    ),
+    Need(
+        "trtllm-fp8",
+        ("trtllm",),
+        8.9,
+        "TensorRT-LLM support matrix of 0.18.2: FP8 on Ada and Hopper, not on Ampere",
+        ("fp8", "fp8-block"),
+    ),
+    Need(
+        "trtllm-nvfp4",
+        ("trtllm",),
+        10.0,
+        "TensorRT-LLM 1.0 quantization page: FP4 on Blackwell",
+        ("nvfp4",),
+    ),
+)
+"""Which engine starts on which NVIDIA GPU with which weights; read 2026-11-29."""
+
+
+def _need_rule(need: Need) -> Rule:
+    out = "Use bf16, another format or a newer GPU." if need.formats else "Use another engine or a newer GPU."
+    return Rule(need.name, "error", need.missing, need.reason, always(out), need.source)
+
+
+def _sparse(case: Case) -> bool:
+    """Whether attention reads positions an index chose, or compressed ones."""
+    mixers = [b.mixer for b in case.transformer.blocks if b.mixer and not isinstance(b.mixer, Recurrent)]
+    return any(isinstance(mixer, Compressed) or mixer.sparse_top_k for mixer in mixers)
+
+
+HARDWARE: tuple[Rule, ...] = (
+    Rule(
+        "trtllm-vendor",
+        "error",
+        lambda c: (engine_family(c.engine) == "trtllm") & (c.gpu.vendor != "NVIDIA"),
+        lambda c: f"TensorRT-LLM runs on NVIDIA GPUs only, not on {c.gpu.label}.",
+        always("Use vLLM or SGLang."),
+        "TensorRT-LLM support matrix",
+    ),
+    *(_need_rule(need) for need in NEEDS),
+    Rule(
+        "sparse-attention-gpu",
+        "error",
+        lambda c: (c.engine.name in VLLM) & (CAPABILITY.get(c.gpu.architecture, np.inf) < 9.0) & _sparse(c),
+        lambda c: (
+            f"vLLM has no attention kernels for the sparse or compressed attention of {c.transformer.name} on "
+            f"{c.gpu.label}: they need compute capability 9.0, it has {CAPABILITY[c.gpu.architecture]}."
+        ),
+        always("Use Hopper or newer."),
+        "vLLM issues #40851, #50576 and #57144",
+    ),
+)
+"""What an engine does not do on a GPU at all."""

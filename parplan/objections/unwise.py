@@ -1,0 +1,266 @@
+"""What starts, and is a poor choice or deserves a word."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parplan.formats import LINEAR, Format
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.objections.case import Case, Rule, always, joined_gpus, whole
+from parplan.objections.counts import (
+    copies,
+    even_experts,
+    even_fix,
+    experts_uneven,
+    least_kv_heads,
+    widest_tensor,
+)
+from parplan.units import Array, written_time
+
+CLEAR_GAIN = 0.10
+"""Relative gain in tokens/s below which two layouts are not told apart: about the speed model's measured error."""
+UNQUANTISED_BITS = 16
+
+
+def narrower_tensor(
+    layout: Layout, *, tokens_per_s: Array, concurrency: NDArray[np.int64], asked: int
+) -> NDArray[np.int64]:
+    """Tensor width that, in replicas on as many GPUs, delivers clearly more than each layout; 0: none, [layouts].
+
+    Of halves, quarters and so on of the width, the one whose replicas, with the requests spread over them, deliver
+    the most; at least `CLEAR_GAIN` more.
+
+    Args:
+        layout: [layouts], all to compare with among them.
+        tokens_per_s: output tokens of one replica, 0 where a layout is impossible, [layouts, batches].
+        concurrency: requests in hand, ascending, [batches].
+        asked: index of the asked concurrency.
+    """
+    names = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
+    cuts = {name: np.broadcast_to(getattr(layout, name), layout.shape) for name in names}
+    sizes = [int(cut.max()) + 1 for cut in cuts.values()]
+    keys = np.ravel_multi_index(tuple(cuts.values()), sizes)
+    order = np.argsort(keys)
+    best, most = np.zeros(layout.shape, dtype=np.int64), tokens_per_s[:, asked] * (1 + CLEAR_GAIN)
+    whole = cuts["expert"] == layout.width
+    for replicas in 2 ** np.arange(1, int(cuts["tensor"].max()).bit_length()):
+        smaller = cuts | {
+            "tensor": cuts["tensor"] // replicas,
+            "expert": np.where(whole, np.maximum(cuts["expert"] // replicas, 1), cuts["expert"]),
+            "decode_context": np.maximum(cuts["decode_context"] // replicas, 1),
+        }
+        wanted = np.ravel_multi_index(tuple(smaller.values()), sizes)
+        found = order[np.searchsorted(keys, wanted, sorter=order).clip(max=order.size - 1)]
+        there = (keys[found] == wanted) & (cuts["tensor"] % replicas == 0)
+        each = concurrency[asked] / replicas
+        rate = replicas * _at_batch(tokens_per_s, concurrency=concurrency, batch=each)[found]
+        better = there & (rate > most) & (each >= concurrency[0])
+        best, most = np.where(better, smaller["tensor"], best), np.where(better, rate, most)
+    return best
+
+
+def _at_batch(values: Array, *, concurrency: NDArray[np.int64], batch: float) -> Array:
+    """Values between two batches of a grid, [layouts, batches] -> [layouts]."""
+    place = float(np.interp(batch, concurrency, np.arange(concurrency.size)))
+    low, high = int(np.floor(place)), int(np.ceil(place))
+    return np.asarray(values[:, low] + (values[:, high] - values[:, low]) * (place - low))
+
+
+def _fits_one_node(case: Case) -> Any:
+    """Where all weights and the cache of every request fit into one node, were they cut over it evenly."""
+    shrunk = (case.memory.weights + case.memory.kv_needed) * (case.layout.gpus / case.gpu.node)
+    room = case.memory.usable - case.memory.reserve - case.memory.activations - case.memory.overhead
+    return shrunk <= room
+
+
+def _target(case: Case) -> float:
+    """The tightest time target, seconds."""
+    return min(case.workload.tpot or np.inf, case.workload.ttft or np.inf)
+
+
+def _inside_fix(case: Case) -> str:
+    """The tensor width that replaces stages inside a domain, or replicas where none does."""
+    asked = whole(case.layout.tensor * case.layout.pipeline)
+    widest = widest_tensor(case, limit=asked)
+    return f"Use TP{widest} and PP1." if widest > whole(case.layout.tensor) else "Use PP1 and replicas."
+
+
+def _expanded(stored: Format, *, gpu: Gpu) -> bool:
+    """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
+    return stored.bits < UNQUANTISED_BITS and gpu.arithmetic(stored.arithmetic) != stored.arithmetic
+
+
+UNWISE: tuple[Rule, ...] = (
+    Rule(
+        "waits",
+        "warning",
+        lambda c: (c.memory.capacity >= 1) & (c.memory.capacity < c.workload.concurrency),
+        lambda c: (
+            f"The KV cache holds {whole(np.floor(c.memory.capacity)):,} of the {c.workload.concurrency:,} requests "
+            "at full length; the others wait."
+        ),
+        always("Use more GPUs per replica, a smaller KV format, or replicas."),
+        "memory model",
+    ),
+    Rule(
+        "tensor-spans",
+        "warning",
+        lambda c: c.layout.tensor > joined_gpus(c.gpu),
+        lambda c: (
+            f"TP{whole(c.layout.tensor)} reaches beyond the {joined_gpus(c.gpu)} GPUs of one node: "
+            "every layer waits for all-reduces over the network."
+        ),
+        lambda c: (
+            f"Use at most TP{widest_tensor(c, limit=joined_gpus(c.gpu))} and cut the rest by pipeline or experts."
+        ),
+        "vLLM parallelism_scaling.md: tensor parallel inside the node, pipeline parallel across nodes",
+    ),
+    Rule(
+        "tensor-slow-link",
+        "warning",
+        lambda c: (c.layout.tensor > c.gpu.domain) & (c.layout.tensor <= c.gpu.node),
+        lambda c: (
+            f"{c.gpu.label} has {f'fast links to {c.gpu.domain - 1}' if c.gpu.domain > 1 else 'no fast link to any'} "
+            f"other GPU: with TP{whole(c.layout.tensor)} every layer waits for all-reduces over PCIe."
+        ),
+        lambda c: (
+            f"Compare with TP{widest_tensor(c, limit=c.gpu.domain)} and pipeline stages, which exchange far less, "
+            "or with replicas."
+        ),
+        "vLLM parallelism_scaling.md: without NVLink prefer pipeline parallelism",
+    ),
+    Rule(
+        "tensor-throughput",
+        "warning",
+        lambda c: np.asarray(c.narrower) > 0,
+        lambda c: (
+            f"TP{whole(c.layout.tensor)} shortens the time per token, not the work: "
+            f"{whole(c.layout.tensor) // max(whole(c.narrower), 1)} replicas of TP{whole(c.narrower)} on as many GPUs "
+            f"deliver at least {CLEAR_GAIN:.0%} more tokens/s."
+        ),
+        lambda c: f"For throughput use replicas of TP{whole(c.narrower)}.",
+        "step and serving models; vLLM optimization.md: replicas raise throughput",
+    ),
+    Rule(
+        "pipeline-inside",
+        "warning",
+        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
+        always(
+            "Pipeline stages inside one fast domain never shorten the time per token; tensor parallelism does."
+        ),
+        _inside_fix,
+        "TensorRT-LLM deciding-model-sharding-strategy.md",
+    ),
+    Rule(
+        "pipeline-needless",
+        "warning",
+        lambda c: (
+            (c.layout.pipeline > 1) & (c.layout.gpus > c.gpu.node) & (c.gpu.domain > 1) & _fits_one_node(c)
+        ),
+        lambda c: (
+            f"{whole(c.layout.pipeline)} stages reach over several nodes, but the model and the cache of all "
+            f"{c.workload.concurrency:,} requests fit into one node of {c.gpu.node}."
+        ),
+        lambda c: (
+            f"Use one node with TP{widest_tensor(c, limit=c.gpu.node)} and PP1, and replicas for more requests."
+        ),
+        "vLLM parallelism_scaling.md: one node with tensor parallelism where the model fits",
+    ),
+    Rule(
+        "pipeline-latency",
+        "warning",
+        lambda c: (c.layout.pipeline > 1) & bool(np.isfinite(_target(c))),
+        lambda c: (
+            f"Targets down to {written_time(_target(c))} are set, and every token of a request crosses all "
+            f"{whole(c.layout.pipeline)} stages one after the other: stages add room and throughput, not speed."
+        ),
+        always("To be faster, widen tensor parallelism within the node first."),
+        "vLLM parallelism_scaling.md; Huang et al., GPipe (2019)",
+    ),
+    Rule(
+        "bubble",
+        "warning",
+        lambda c: (c.layout.pipeline > 1) & (c.workload.concurrency < c.layout.pipeline * c.layout.data),
+        lambda c: (
+            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} cannot keep "
+            f"{whole(c.layout.pipeline)} stages{' of every data rank' * (whole(c.layout.data) > 1)} busy."
+        ),
+        always("Use fewer stages or more concurrent requests."),
+        "Huang et al., GPipe (2019)",
+    ),
+    Rule(
+        "data-idle",
+        "warning",
+        lambda c: (c.layout.data > 1) & (c.workload.concurrency < c.layout.data),
+        lambda c: (
+            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} leave some of the "
+            f"{whole(c.layout.data)} attention replicas without work."
+        ),
+        always("Use fewer data ranks or more concurrent requests."),
+        "definition of attention data parallelism",
+    ),
+    Rule(
+        "experts-uneven",
+        "warning",
+        lambda c: experts_uneven(c) & (not even_experts(c)) & (c.layout.expert <= max(copies(c), 1)),
+        lambda c: (
+            f"{copies(c)} experts over {whole(c.layout.expert)} groups: some GPUs hold "
+            f"{-(-copies(c) // whole(c.layout.expert))} of a layer, others {copies(c) // whole(c.layout.expert)}, "
+            "and the fuller ones set the pace."
+        ),
+        even_fix,
+        "vLLM determine_expert_map: the remainder goes to the first ranks",
+    ),
+    Rule(
+        "kv-repeated",
+        "warning",
+        lambda c: c.layout.tensor > least_kv_heads(c) * c.layout.decode_context,
+        lambda c: (
+            f"TP{whole(c.layout.tensor)} is wider than the KV heads: each part of the KV cache is kept "
+            f"{whole(c.layout.tensor) / least_kv_heads(c) / whole(c.layout.decode_context):g} times."
+        ),
+        always(
+            "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."
+        ),
+        "vLLM context_parallel_deployment.md",
+    ),
+    Rule(
+        "weight-only",
+        "warning",
+        lambda c: any(_expanded(c.precision.weights[component], gpu=c.gpu) for component in LINEAR),
+        lambda c: (
+            f"{c.gpu.label} cannot compute in this weight format: weights are expanded on the way in, which "
+            "saves memory but no arithmetic."
+        ),
+        always("Nothing to do where memory is the limit; otherwise use a format the GPU computes in."),
+        "NVIDIA and AMD architecture documents: FP8 from Ada and MI300, FP4 from Blackwell and MI350",
+    ),
+    Rule(
+        "half-precision",
+        "warning",
+        lambda c: ("bf16" not in c.gpu.peaks) & any(f.name == "bf16" for f in c.precision.weights.values()),
+        lambda c: (
+            f"{c.gpu.label} has no bf16: engines run what is stored in bf16 in fp16, whose range is smaller."
+        ),
+        always(
+            "Nothing to do for most models; some (Gemma 2 and 3) are run in fp32 instead, at twice the bytes."
+        ),
+        "vLLM config/model.py: falling back to float16 below compute capability 8.0; SGLang model_runner.py",
+    ),
+    Rule(
+        "context-length",
+        "warning",
+        lambda c: c.workload.length > c.transformer.context_length,
+        lambda c: (
+            f"Requests of {c.workload.length:,} tokens exceed the {c.transformer.context_length:,} the model was "
+            "made for; engines refuse them unless told otherwise."
+        ),
+        lambda c: (
+            f"Keep prompt and output within {c.transformer.context_length:,} tokens, or stretch the positions."
+        ),
+        "vLLM config/model.py: max_model_len against max_position_embeddings",
+    ),
+)
+"""What starts, and is a poor choice or deserves a word."""
