@@ -35,9 +35,9 @@ def scenario_of(words: Sequence[str]) -> Scenario:
     given = (
         links.parsed(words[0]) if linked else {k: [v] for k, _, v in (word.partition("=") for word in words)}
     )
-    scenario, messages = links.from_query(given)
-    if messages:
-        raise BadInputError("; ".join(messages))
+    scenario, complaints = links.read(given)
+    if complaints:
+        raise BadInputError("; ".join(complaint.wrong for complaint in complaints))
     return scenario
 
 

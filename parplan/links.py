@@ -1,8 +1,9 @@
 """Scenarios in links: reading one never fails, writing one keeps every field."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 from pydantic import ValidationError
 
@@ -24,8 +25,22 @@ NO_CONFIG = {"model": Scenario().model, "config": ""}
 """What is used instead of a config.json that describes no model."""
 NO_GPU = {"gpu": Scenario().gpu, "own_gpu": ""}
 """What is used instead of a description of no GPU."""
+MOST_FIELDS = 1000
+"""Settings of a query string that are read; there are some fifty."""
 SHOWN = 60
 """Characters of a bad value that are shown again."""
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One thing that was wrong with a query string, and what was done instead."""
+
+    wrong: str
+    instead: str
+
+    def __str__(self) -> str:
+        """Both, as a sentence."""
+        return f"{self.wrong}; {self.instead}."
 
 
 def _shown(value: object) -> str:
@@ -43,69 +58,79 @@ def from_query(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[str]]
     >>> from_query({"concurrency": ["0"], "gpu": ["h200-sxm"]})[1]
     ["concurrency='0' was not used: Input should be greater than or equal to 1; 64 is used instead."]
     """
+    scenario, complaints = read(query)
+    return scenario, [str(complaint) for complaint in complaints]
+
+
+def read(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[Complaint]]:
+    """The scenario of a query string, and everything that was wrong with it; see `from_query`."""
     given = {key: list(values)[-1] for key, values in query.items() if list(values)}
-    messages = _version_messages(given.pop(VERSION_KEY, str(SCHEMA)))
+    complaints = _of_version(given.pop(VERSION_KEY, str(SCHEMA)))
     unknown = [key for key in given if key not in Scenario.model_fields]
-    messages += [f"{_shown(key)} is not a setting; it was ignored." for key in unknown]
+    complaints += [Complaint(f"{_shown(key)} is not a setting", "it was ignored") for key in unknown]
     values: dict[str, Any] = {key: value for key, value in given.items() if key not in unknown}
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
         for problem in error.errors():
             key = str(problem["loc"][0])
-            bad = values.pop(key, None)
-            default = Scenario.model_fields[key].default
-            messages.append(f"{key}={_shown(bad)} was not used: {problem['msg']}; {default} is used instead.")
+            wrong = f"{key}={_shown(values.pop(key, None))} was not used: {problem['msg']}"
+            complaints.append(Complaint(wrong, f"{Scenario.model_fields[key].default} is used instead"))
         scenario = Scenario.model_validate(values)
-    return _with_possible_gpu(*_with_possible_model(*_with_known_names(scenario, messages)))
+    for check in (_with_known_names, _with_possible_model, _with_possible_gpu):
+        scenario, found = check(scenario)
+        complaints += found
+    return scenario, complaints
 
 
-def _with_possible_model(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
+def _of_version(version: str) -> list[Complaint]:
+    if version == str(SCHEMA):
+        return []
+    wrong = f"The link says version {_shown(version)}, and this is version {SCHEMA}"
+    return [Complaint(wrong, "what is still understood was used")]
+
+
+def _with_known_names(scenario: Scenario) -> tuple[Scenario, list[Complaint]]:
+    """Names the catalogue does not know, replaced by the defaults and reported."""
+    replaced: dict[str, Any] = {}
+    complaints = []
+    for key, known in known_names().items():
+        name = getattr(scenario, key)
+        if name not in known:
+            replaced[key] = Scenario.model_fields[key].default
+            near = catalog.UnknownNameError(key, name, known).nearest
+            hint = (
+                f"the nearest known: {', '.join(near)}"
+                if near
+                else f"{len(known)} are, {known[0]} among them"
+            )
+            wrong = f"{key}={_shown(name)} is not known ({hint})"
+            complaints.append(Complaint(wrong, f"{replaced[key]} is used instead"))
+    return scenario.model_copy(update=replaced), complaints
+
+
+def _with_possible_model(scenario: Scenario) -> tuple[Scenario, list[Complaint]]:
     """A size no model has, or a packed config.json that describes none, is reported and the default used instead."""
     if scenario.model not in (BY_SIZE, BY_CONFIG):
-        return scenario, messages
+        return scenario, []
     try:
         transformer_asked_for(scenario)
     except ValueError as error:
         key, change = ("active", {"active": 0}) if scenario.model == BY_SIZE else ("config", NO_CONFIG)
         used = "a dense model" if scenario.model == BY_SIZE else NO_CONFIG["model"]
-        return scenario.model_copy(update=change), [
-            *messages,
-            f"{key} was not used: {error}; {used} is used instead.",
-        ]
-    return scenario, messages
+        complaint = Complaint(f"{key} was not used: {error}", f"{used} is used instead")
+        return scenario.model_copy(update=change), [complaint]
+    return scenario, []
 
 
-def _with_possible_gpu(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
+def _with_possible_gpu(scenario: Scenario) -> tuple[Scenario, list[Complaint]]:
     """A GPU of one's own that cannot be used is reported and the default used instead."""
     try:
         gpu_asked_for(scenario)
     except ValueError as error:
-        said = f"own_gpu was not used: {error}; {NO_GPU['gpu']} is used instead."
-        return scenario.model_copy(update=NO_GPU), [*messages, said]
-    return scenario, messages
-
-
-def _version_messages(version: str) -> list[str]:
-    if version == str(SCHEMA):
-        return []
-    return [
-        f"The link says version {_shown(version)}; this is version {SCHEMA}. What is still understood was used."
-    ]
-
-
-def _with_known_names(scenario: Scenario, messages: list[str]) -> tuple[Scenario, list[str]]:
-    """Names the catalogue does not know, replaced by the defaults and reported."""
-    replaced: dict[str, Any] = {}
-    for key, known in known_names().items():
-        name = getattr(scenario, key)
-        if name not in known:
-            default = Scenario.model_fields[key].default
-            near = catalog.UnknownNameError(key, name, known).nearest
-            hint = f" (the nearest known: {', '.join(near)})" if near else ""
-            messages.append(f"{key}={_shown(name)} is not known{hint}; {default} is used instead.")
-            replaced[key] = default
-    return scenario.model_copy(update=replaced), messages
+        complaint = Complaint(f"own_gpu was not used: {error}", f"{NO_GPU['gpu']} is used instead")
+        return scenario.model_copy(update=NO_GPU), [complaint]
+    return scenario, []
 
 
 def known_names() -> dict[str, tuple[str, ...]]:
@@ -137,10 +162,12 @@ def share_url(scenario: Scenario, *, base: str) -> str:
 
 
 def parsed(text: str) -> dict[str, list[str]]:
-    """Keys and values of a whole link, a query string, or KEY=VALUE words joined by &.
+    """Keys and values of a whole link, a query string, or KEY=VALUE words joined by &; what follows the first
+    `MOST_FIELDS` is not read.
 
     >>> parsed("https://example.org/?gpu=h100-sxm&prompt=512")
     {'gpu': ['h100-sxm'], 'prompt': ['512']}
     """
-    query = urlsplit(text).query if "?" in text else text
-    return parse_qs(query, keep_blank_values=True, max_num_fields=1000)
+    query = text.partition("#")[0].partition("?")[2] if "?" in text else text
+    fields = query.split("&", MOST_FIELDS)[:MOST_FIELDS]
+    return parse_qs("&".join(fields), keep_blank_values=True)
