@@ -33,7 +33,7 @@ types: $(VENV)/.dev ## Check types
 	@$(RUN) mypy
 
 golden: $(VENV)/.dev ## Write the golden answers anew; CHANGELOG.md says which numbers moved, and why
-	@$(RUN) tests.golden
+	@$(RUN) scripts.golden
 
 load: $(VENV)/.dev ## Put people on the page, on this machine, and print how it bears them (two minutes)
 	@$(RUN) scripts.load $(ARGS)

@@ -34,6 +34,10 @@ LAYERS: tuple[str, ...] = (
     "planner",
     "advice",
     "comparison",
+    "products",
+    "explanation",
+    "memory_explanation",
+    "topology",
     "whatif",
     "traffic",
     # the outside world
@@ -44,6 +48,7 @@ LAYERS: tuple[str, ...] = (
     "confidence",
     "scenario",
     "links",
+    "shortlist",
     "export",
     "report",
     "validate",

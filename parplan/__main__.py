@@ -210,7 +210,12 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     added.add_argument("--json", action="store_true")
     command("gpus", run_gpus)
     command("models", run_models)
-    return parser.parse_args(words)
+    arguments, rest = parser.parse_known_args(words)
+    if "scenario" in arguments and not any(word.startswith("-") for word in rest):
+        arguments.scenario += rest  # KEY=VALUE words may stand on both sides of an option
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return arguments
 
 
 def main(words: Sequence[str] | None = None) -> int:

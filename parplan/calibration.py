@@ -159,7 +159,11 @@ class SpeedProfile(Value):
     compute: dict[Arithmetic, float]
     """Share of the tensor-core peak a large matrix product reaches, by arithmetic."""
     grouped: float = Field(gt=0, le=1)
-    """Share of that which grouped products of routed experts reach."""
+    """Share of that which grouped products of routed experts reach, however wide."""
+    tile: float = Field(default=0, ge=0)
+    """Tokens every expert that is used computes in vain: products are done in tiles, and the last one is not full."""
+    narrow: float = Field(default=0, ge=0)
+    """Width of an expert's slice at which grouped products reach half of that."""
     expanded: float = Field(gt=0, le=1)
     """Share of it weight-only products reach, which expand narrow weights on the way to wider arithmetic."""
     cache_bandwidth: float = Field(gt=0, le=1)
@@ -194,6 +198,8 @@ class SpeedProfile(Value):
     """Share of its network adapter's bandwidth a GPU reaches."""
     all_to_all: float = Field(ge=0)
     """Seconds one expert dispatch or combine takes before any byte moves."""
+    overlap: float = Field(default=0, ge=0, le=1)
+    """Share of expert messages over the network that the arithmetic of another half of the batch hides."""
     step: float = Field(ge=0)
     """Seconds between two steps: scheduling, input preparation, sampling, detokenising."""
     request: float = Field(ge=0)

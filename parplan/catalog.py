@@ -1,31 +1,43 @@
 """The catalogue: facts on models, GPUs, formats, instances and engines, read once from `catalogs/`.
 
-A broken file stops the program with the file, the entry, the field and the reason.
+A broken file stops the program with the file, the line, the entry, the field and the reason. `PARPLAN_CATALOGS` names
+another folder to read.
 """
 
 import csv
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from parplan.calibration import Engine
+from parplan.calibration import Engine, SpeedErrors, SpeedProfile
 from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ModelEntry, Summary
 from parplan.provenance import Source
 
-ROOT = Path(__file__).resolve().parent.parent / "catalogs"
+ROOT = Path(os.environ.get("PARPLAN_CATALOGS") or Path(__file__).parent.parent / "catalogs").resolve()
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Entry = TypeVar("Entry", bound=BaseModel)
+SHOWN = 80
+"""Characters of an unknown name that are looked at and shown again."""
+Place: TypeAlias = tuple[str | int, ...]
+"""Keys that lead to a value inside a file."""
 
 
 class CatalogError(Exception):
     """A catalogue file does not say what it should."""
+
+    def __init__(self, path: Path, place: Place, reason: str) -> None:
+        """Compose the message: file and line, entry and field, reason."""
+        where = f"{'.'.join(map(str, place))}: " if place else ""
+        super().__init__(f"{path.relative_to(ROOT.parent)}:{_line(path, place)}: {where}{reason}")
 
 
 class UnknownNameError(LookupError):
@@ -33,7 +45,7 @@ class UnknownNameError(LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         """Compose the message."""
-        known = sorted(known)
+        name, known = name[:SHOWN], sorted(known)
         folded = {candidate.casefold(): candidate for candidate in known}
         close = [
             folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.4)
@@ -41,7 +53,7 @@ class UnknownNameError(LookupError):
         close = close or [candidate for candidate in known if name.casefold() in candidate.casefold()][:3]
         self.kind, self.name, self.nearest = kind, name, tuple(close)
         hint = f"the nearest known: {', '.join(close)}" if close else f"known: {', '.join(known[:8])}, ..."
-        super().__init__(f"unknown {kind} {name[:80]!r}; {hint}")
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
 
 
 def named(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
@@ -55,44 +67,93 @@ def named(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
     return known[name]
 
 
-def _document(path: Path) -> Any:
+def _line(path: Path, place: Place) -> int:
+    """Line of a value, or of the innermost thing around it that is there; where it is no YAML, of the fault."""
     try:
-        return yaml.load(
-            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        )
-    except (OSError, yaml.YAMLError) as error:
-        raise CatalogError(f"{path.relative_to(ROOT.parent)}: {error}") from error
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
+    except yaml.MarkedYAMLError as error:
+        return error.problem_mark.line + 1 if error.problem_mark else 1
+    except (OSError, ValueError, yaml.YAMLError):
+        return 1
+    line = 1
+    for key in place:
+        inside = _children(node).get(str(key))
+        if inside is None:
+            break
+        start, node = inside
+        line = start.start_mark.line + 1
+    return line
 
 
-def _entry(model: type[Entry], fields: Mapping[str, Any], *, path: Path) -> Entry:
+def _children(node: Any) -> dict[str, tuple[Any, Any]]:
+    """What is inside a YAML node, by key or number: where it starts, and itself."""
+    if isinstance(node, yaml.MappingNode):
+        return {str(key.value): (key, value) for key, value in node.value}
+    if isinstance(node, yaml.SequenceNode):
+        return {str(number): (item, item) for number, item in enumerate(node.value)}
+    return {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What a file says."""
     try:
-        return model.model_validate(fields)
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+    except OSError as error:
+        raise CatalogError(path, (), error.strerror or str(error)) from error
+    except (ValueError, yaml.YAMLError) as error:
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise CatalogError(path, (), f"no YAML: {reason}") from error
+    return _part(found, path=path)
+
+
+def _part(value: Any, *, path: Path, place: Place = ()) -> dict[str, Any]:
+    """A value that must have fields of its own."""
+    if not isinstance(value, dict):
+        found = "nothing" if value is None else repr(value)[:60]
+        raise CatalogError(path, place, f"fields were expected, {found} was found")
+    return value
+
+
+def _entry(model: type[Entry], fields: Any, *, path: Path, place: Place = ()) -> Entry:
+    """An entry that says what its schema asks for."""
+    try:
+        return model.model_validate(_part(fields, path=path, place=place))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        name = fields.get("name", "?")
-        raise CatalogError(f"{path.relative_to(ROOT.parent)}: {name}: {where}: {first['msg']}") from error
+        raise CatalogError(path, (*place, *first["loc"]), first["msg"]) from error
 
 
 @cache
 def sources() -> Mapping[str, Source]:
     """Every source the other files name by a short id."""
     path = ROOT / "sources.yaml"
-    return {name: _entry(Source, fields, path=path) for name, fields in _document(path).items()}
+    return {
+        name: _entry(Source, fields, path=path, place=(name,)) for name, fields in _document(path).items()
+    }
 
 
-def _cited(names: Any, *, path: Path) -> Any:
-    """Sources where a file names them by id; a source written out in place stays as it is."""
-    if isinstance(names, dict):
-        return {field: _source(name, path=path) for field, name in names.items()}
-    return tuple(_source(name, path=path) for name in names)
+def _with_sources(fields: Any, *, path: Path, place: Place) -> dict[str, Any]:
+    """An entry's fields, with sources in the place of the ids it names."""
+    found = _part(fields, path=path, place=place)
+    named = found.get("sources")
+    at = (*place, "sources")
+    if isinstance(named, dict):
+        return found | {
+            "sources": {field: _source(name, path=path, place=(*at, field)) for field, name in named.items()}
+        }
+    if isinstance(named, list):
+        return found | {
+            "sources": tuple(_source(name, path=path, place=(*at, n)) for n, name in enumerate(named))
+        }
+    return found
 
 
-def _source(name: Any, *, path: Path) -> Any:
+def _source(name: Any, *, path: Path, place: Place) -> Any:
+    """The source of an id; one written out in place stays as it is."""
     if not isinstance(name, str):
         return name
     if name not in sources():
-        raise CatalogError(f"{path.relative_to(ROOT.parent)}: unknown source {name!r}")
+        raise CatalogError(path, place, f"unknown source {name!r}")
     return sources()[name]
 
 
@@ -100,7 +161,10 @@ def _by_name(model: type[Entry], path: Path) -> dict[str, Entry]:
     """A file that maps names to entries."""
     return {
         name: _entry(
-            model, {"name": name} | fields | {"sources": _cited(fields["sources"], path=path)}, path=path
+            model,
+            {"name": name} | _with_sources(fields, path=path, place=(name,)),
+            path=path,
+            place=(name,),
         )
         for name, fields in _document(path).items()
     }
@@ -134,40 +198,70 @@ def instances() -> tuple[Instance, ...]:
     found = []
     for path in sorted((ROOT / "instances").glob("*.yaml")):
         document = _document(path)
-        for row in document["instances"]:
-            fields = {"provider": document["provider"]} | row | {"sources": _cited(row["sources"], path=path)}
-            found.append(_entry(Instance, fields, path=path))
+        provider = {"provider": document.get("provider")}
+        rows = document.get("instances")
+        if not isinstance(rows, list):
+            raise CatalogError(path, ("instances",), "a list was expected")
+        for number, row in enumerate(rows):
+            place = ("instances", number)
+            fields = provider | _with_sources(row, path=path, place=place)
+            found.append(_entry(Instance, fields, path=path, place=place))
     return tuple(found)
 
 
 @cache
 def engines() -> Mapping[str, Engine]:
     """Inference engines by name; version families share a speed profile."""
-    path = ROOT / "engines" / "memory.yaml"
-    speeds = _document(ROOT / "engines" / "speed.yaml")
+    path, speeds = ROOT / "engines" / "memory.yaml", ROOT / "engines" / "speed.yaml"
+    calibrated = {
+        name: _calibrated(found, path=speeds, name=name) for name, found in _document(speeds).items()
+    }
+    found = {}
+    for name, fields in _document(path).items():
+        sourced = _with_sources(fields, path=path, place=(name,))
+        speed = sourced.get("speed")
+        if speed not in calibrated:
+            raise CatalogError(path, (name, "speed"), f"{speed!r} is not in {speeds.name}")
+        whole = {"name": name} | sourced | calibrated[speed]
+        found[name] = _entry(Engine, whole, path=path, place=(name,))
+    return found
+
+
+def _calibrated(found: Any, *, path: Path, name: str) -> dict[str, Any]:
+    """A speed profile and its errors, as fields of an engine."""
+    speed = _part(found, path=path, place=(name,))
+    profile = _entry(SpeedProfile, speed.get("profile"), path=path, place=(name, "profile"))
+    if "errors" not in speed:
+        return {"speed": profile}
+    errors = _part(speed["errors"], path=path, place=(name, "errors"))
+    spelled = {key.replace(" ", "_"): error for key, error in errors.items()}
     return {
-        name: _entry(
-            Engine,
-            {"name": name}
-            | fields
-            | _calibrated(speeds[fields["speed"]])
-            | {"sources": _cited(fields["sources"], path=path)},
-            path=path,
-        )
-        for name, fields in _document(path).items()
+        "speed": profile,
+        "errors": _entry(SpeedErrors, spelled, path=path, place=(name, "errors")),
     }
 
 
-def _calibrated(speed: Mapping[str, Any]) -> dict[str, Any]:
-    """A speed profile and its errors, as fields of an engine."""
-    errors = {name.replace(" ", "_"): found for name, found in speed.get("errors", {}).items()}
-    return {"speed": speed["profile"], "errors": errors or None}
+def _table(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file, every one as long as its head."""
+    try:
+        head, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+    except OSError as error:
+        raise CatalogError(path, (), error.strerror or str(error)) from error
+    except (ValueError, csv.Error) as error:
+        raise CatalogError(path, (), f"not a table: {error}") from error
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(head):
+            raise CatalogError(path, (f"row {number}",), f"{len(row)} cells where the head has {len(head)}")
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 @cache
 def measured_runs() -> frozenset[tuple[str, str, str]]:
     """Model, GPU and engine of every published speed measurement in the catalogue."""
-    rows = csv.DictReader((ROOT / "measurements" / "speed.csv").read_text(encoding="utf-8").splitlines())
+    path = ROOT / "measurements" / "speed.csv"
+    rows = _table(path)
+    if missing := {"model", "gpu", "engine"} - set(rows[0] if rows else ()):
+        raise CatalogError(path, (), f"no column {', '.join(sorted(missing))}")
     return frozenset((row["model"], row["gpu"], row["engine"]) for row in rows)
 
 
@@ -188,7 +282,8 @@ def model_aliases() -> Mapping[str, str]:
         for alias in _model_entry(name).aliases:
             taken = alias if alias in model_files() else found.setdefault(alias, name)
             if taken != name:
-                raise CatalogError(f"{alias}, an alias of {name}, stands for {taken} already")
+                reason = f"{alias!r} stands for {taken} already"
+                raise CatalogError(model_files()[name], ("aliases",), reason)
     return found
 
 
@@ -217,3 +312,20 @@ def _model_entry(name: str) -> ModelEntry:
 def model_summaries() -> tuple[Summary, ...]:
     """All models by family, kind, attention, size, context length and published format."""
     return tuple(_model_entry(name).summary for name in model_files())
+
+
+def check() -> None:
+    """Read every file, so that a broken one is found when the program starts and not by its first visitor.
+
+    Raises:
+        CatalogError: with file, line, entry, field and reason.
+    """
+    for read in (formats, gpus, instances, engines, model_aliases):
+        read()
+    for path in sorted((ROOT / "measurements").glob("*.csv")):
+        _table(path)
+    measured_runs()
+    for one in instances():
+        if one.gpu not in gpus():
+            path = ROOT / "gpus.yaml"
+            raise CatalogError(path, (), f"no {one.gpu!r}, which {one.provider} {one.name} has")

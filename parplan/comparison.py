@@ -16,6 +16,7 @@ TIME_TERMS = {
     "launch": "starting kernels",
     "head": "output head and sampling",
     "engine": "the engine's own work",
+    "draft": "drafting",
 }
 """Parts of a decode step, in words."""
 
@@ -49,8 +50,12 @@ class Comparison:
     @property
     def words(self) -> str:
         """The difference in one sentence: who is faster, and the three terms that decide it."""
+        return self.sentence(first=str(self.first.layout), second=str(self.second.layout))
+
+    def sentence(self, *, first: str, second: str) -> str:
+        """The same with names of one's own for the two plans."""
         gap = float(self.second.serving.tpot) - float(self.first.serving.tpot)
-        faster, slower = (self.first, self.second) if gap >= 0 else (self.second, self.first)
+        faster, slower = (first, second) if gap >= 0 else (second, first)
         sign = 1.0 if gap >= 0 else -1.0
         parts = ", ".join(
             f"{'+' if sign * term.difference >= 0 else '-'}{written_time(abs(term.difference))} {term.name}"
@@ -58,10 +63,10 @@ class Comparison:
             if term.difference
         )
         room = float(self.second.memory.pool) - float(self.first.memory.pool)
-        more = self.second if room >= 0 else self.first
+        more = second if room >= 0 else first
         return (
-            f"{faster.layout} is {written_time(abs(gap))} per token faster than {slower.layout}: {parts or 'no term'} "
-            f"in {slower.layout}. {more.layout} has {written_bytes(abs(room))} more room for KV on each GPU."
+            f"{faster} is {written_time(abs(gap))} per token faster than {slower}: {parts or 'no term'} "
+            f"in {slower}. {more} has {written_bytes(abs(room))} more room for KV on each GPU."
         )
 
 

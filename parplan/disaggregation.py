@@ -23,11 +23,25 @@ from parplan.workload import Workload
 
 DEFAULTS = Settings()
 SATURATED = 0.9
-"""Share of its best rate from which a prefill step counts as full: more prompts in it would only wait for each other."""
+"""Share of its best rate from which a prefill step is full enough: more prompts would only wait for each other."""
 SLACK = 0.1
 """Share by which the slower pool may fall behind the faster one."""
 MOST_REPLICAS = 32
 """Most replicas of a pool that are tried to make the rates match."""
+
+
+@dataclass(frozen=True)
+class Prefilling:
+    """What one prefill replica does, [P, 1, 1]."""
+
+    prompts: Count
+    """Prompts one attention replica packs into a step."""
+    chunks: Count
+    """Steps one prompt takes."""
+    latency: Seconds
+    """A prompt's way through when nothing waits before it."""
+    rate: Number
+    """Prompts per second."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,14 @@ class Pools:
     def mismatch(self) -> Number:
         """Share by which the slower pool falls behind the faster one; more than `SLACK` where no size matches."""
         return 1 - self.requests_per_s / np.maximum(self.prefill_rate, self.decode_rate)
+
+    def best(self, *, ttft: Seconds = np.inf, tpot: Seconds = np.inf) -> tuple[int, ...] | None:
+        """Where most tokens per second and GPU come out, of what fits and is in time, [P, D, B]; None: nothing is."""
+        good = self.fits & (np.asarray(self.ttft) <= ttft) & (np.asarray(self.tpot) <= tpot)
+        rate = np.where(good, self.tokens_per_s_per_gpu, -np.inf)
+        if not good.any():
+            return None
+        return tuple(int(place) for place in np.unravel_index(rate.argmax(), rate.shape))
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -169,7 +191,7 @@ def matched_replicas(
     return tuple(np.take_along_axis(count, chosen, axis=-1)[..., 0] for count in (x, y))  # type: ignore[return-value]
 
 
-def prefill_pool(
+def prefilling(
     transformer: Transformer,
     precision: Precision,
     *,
@@ -178,11 +200,11 @@ def prefill_pool(
     engine: Engine,
     workload: Workload,
     settings: Settings,
-) -> tuple[Count, Count, Seconds, Number]:
-    """Prompts of a step, chunks of a prompt, a prompt's latency, and prompts per second of one prefill replica.
+) -> Prefilling:
+    """One prefill replica with prompts always waiting.
 
-    The fewest prompts to a step that reach `SATURATED` of the best rate: more would only wait for each other. Stages
-    of a pipeline work on different steps.
+    It packs the fewest prompts to a step that reach `SATURATED` of the best rate: more would only wait for each other.
+    Stages of a pipeline work on different steps.
 
         latency  step (1 + (chunks - 1) / stages)
         rate     data x prompts x stages / (chunks x step)
@@ -195,9 +217,8 @@ def prefill_pool(
     chunks, most = np.ceil(new / told.batched_tokens), max(1, told.batched_tokens // int(np.ceil(new)))
     packs = np.unique(np.append(2 ** np.arange(int(most).bit_length()), most)).astype(float)
     tokens, stages = new / chunks, np.asarray(layout.pipeline)
-    shape = (-1,) + (1,) * max(np.ndim(layout.gpus), 1)
-    together = packs.reshape(shape)
-    step = prefill_step(
+    together = packs.reshape(-1, *layout.shape[1:], 1)
+    done = prefill_step(
         transformer,
         precision,
         layout=layout,
@@ -206,12 +227,17 @@ def prefill_pool(
         tokens=tokens,
         prior=workload.prompt - new + (new - tokens) / 2,
         prompts=together,
-    ).total
-    step = np.asarray(step)
+    )
+    step = np.asarray(done.total)
     rate = np.asarray(layout.data) * together * stages / (chunks * step)
     enough = (rate >= SATURATED * rate.max(axis=0)).argmax(axis=0)[None]
     taken, served = (np.take_along_axis(values, enough, axis=0)[0] for values in (step, rate))
-    return packs[enough[0]], chunks, taken * (1 + (chunks - 1) / stages), served
+    return Prefilling(
+        prompts=packs[enough[0]],
+        chunks=chunks,
+        latency=taken * (1 + (chunks - 1) / stages),
+        rate=served,
+    )
 
 
 def pools(
@@ -235,19 +261,20 @@ def pools(
               running / (transfer + step + (output - 1) tpot) requests per second
 
     Args:
-        prefill: layouts of the prefill pool, [P] or one.
-        decode: layouts of the decode pool, [D] or one.
+        prefill: layouts of the prefill pool, [P].
+        decode: layouts of the decode pool, [D].
         concurrency: requests in hand of one decode replica, [B] or a scalar.
     """
-    firsts, seconds = prefill.column().column(), decode.column()
-    prompts, chunks, latency, prefill_rate = prefill_pool(
-        transformer, precision, layout=firsts, gpu=prefill_gpu, engine=engine, workload=workload, settings=settings
-    )
+    firsts, seconds = prefill[...].column().column(), decode[...].column()
+    first = prefilling(
+        transformer, precision, layout=firsts, gpu=prefill_gpu, engine=engine, workload=workload,
+        settings=settings,
+    )  # fmt: skip
     asked = np.maximum(1.0, np.asarray(concurrency, dtype=float))
     alone = workload.model_copy(update={"output": 1})
     filling = memory(
         transformer, precision, layout=firsts, gpu=prefill_gpu, engine=engine, workload=alone,
-        concurrency=prompts * np.asarray(firsts.data), settings=settings,
+        concurrency=first.prompts * np.asarray(firsts.data), settings=settings,
     )  # fmt: skip
     held = memory(
         transformer, precision, layout=seconds, gpu=decode_gpu, engine=engine, workload=workload,
@@ -265,26 +292,26 @@ def pools(
         received=sent_bytes(transformer, precision, layout=seconds, prompt=workload.prompt),
         source=prefill_gpu, target=decode_gpu, near=np.asarray(near), engine=engine,
     )  # fmt: skip
-    exposed = exposed_time(transfer, prefill=latency, chunks=chunks)
+    exposed = exposed_time(transfer, prefill=first.latency, chunks=first.chunks)
     decode_rate = running / (exposed + step.total + (workload.output - 1) * tpot)
     x, y = matched_replicas(
-        prefill_rate, decode_rate=decode_rate, prefill_gpus=firsts.gpus, decode_gpus=seconds.gpus
+        first.rate, decode_rate=decode_rate, prefill_gpus=firsts.gpus, decode_gpus=seconds.gpus
     )
     gpus = x * firsts.gpus + y * seconds.gpus
-    requests_per_s = np.minimum(x * prefill_rate, y * decode_rate)
+    requests_per_s = np.minimum(x * first.rate, y * decode_rate)
     return Pools(
         prefill_replicas=x,
         decode_replicas=y,
         gpus=gpus,
-        prompts=prompts,
+        prompts=first.prompts,
         running=running,
-        prefill=latency,
+        prefill=first.latency,
         transfer=transfer,
         exposed=exposed,
         decode=step.per(workload.tokens_per_step),
         step=step.total,
         tpot=tpot,
-        prefill_rate=x * prefill_rate,
+        prefill_rate=x * first.rate,
         decode_rate=y * decode_rate,
         requests_per_s=requests_per_s,
         tokens_per_s=requests_per_s * workload.output,

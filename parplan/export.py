@@ -27,6 +27,7 @@ BREAKDOWN = (
     "head",
     "engine",
     "bubble",
+    "draft",
 )
 """Parts of a decode step; together with the prefill share they make up the time per output token."""
 WINDOW_FULL = 10**9

@@ -140,8 +140,9 @@ def serve(
     prompts of the others on its attention replica pass through. A step yields t tokens to a request, more than one
     where tokens are drafted:
 
-        r     t (running / data - 1) chunks / output, chunks per decode step
-        tpot  (decode + time of r chunks - min(r, 1) (1 - 1 / output) shared) / t
+        s     1 + (output - 1) / t, steps of a request
+        r     (running / data - 1) chunks / s, chunks per decode step
+        tpot  (decode + time of r chunks - min(r, 1) (1 - 1 / s) shared) / t
         ttft  waiting + prefill + half a decode step and one per chunk, as far as others decode + their prompts
 
     Args:
@@ -174,9 +175,9 @@ def serve(
     )
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     kept = workload.tokens_per_step
-    rate = kept * others * (prompt.chunks / workload.output)
-    steps = 1 - 1 / workload.output
-    shared = prompt.time(rate) - np.minimum(rate, 1.0) * steps * prompt.shared
+    steps = 1 + (workload.output - 1) / kept
+    rate = others * (prompt.chunks / steps)
+    shared = prompt.time(rate) - np.minimum(rate, 1.0) * (1 - 1 / steps) * prompt.shared
     tpot = (decode.total + shared) / kept
     after_first = (workload.output - 1) * decode.total / kept
     decoding = others / (others + 1) * after_first / (prompt.latency + after_first)

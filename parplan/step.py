@@ -17,6 +17,8 @@ from parplan.collectives import (
     all_gather_time,
     all_reduce_time,
     all_to_all_time,
+    forwarded_all_to_all_time,
+    nodes_spanned,
     reduce_scatter_time,
     send_time,
 )
@@ -295,6 +297,8 @@ def experts_touched(experts: Experts, *, tokens: Tokens, layout: Layout, skew: f
 def expert_work(experts: Experts, *, at: Placement, tokens: Tokens) -> Roofline:
     """Routed experts of one layer on the busiest rank.
 
+        compute  2 parameters x (tokens + tile x experts touched) / (peak x share x width / (width + narrow))
+
     Args:
         tokens: of the whole layer, all attention replicas together, [layouts, batches].
     """
@@ -303,8 +307,10 @@ def expert_work(experts: Experts, *, at: Placement, tokens: Tokens) -> Roofline:
     used = experts.chosen * np.minimum(at.speed.imbalance, groups) / groups
     touched = experts_touched(experts, tokens=tokens, layout=at.layout, skew=at.speed.skew)
     read = at.precision.bytes_per_parameter("routed_experts") / at.weight_bandwidth("routed_experts")
+    width = experts.width / np.asarray(at.layout.expert_tensor)
+    rate = at.product_rate("routed_experts") / (1 + at.speed.narrow / width)
     return Roofline(
-        compute=2 / at.product_rate("routed_experts") * parameters * used * tokens,
+        compute=2 / rate * parameters * (used * tokens + at.speed.tile * touched),
         memory=read * parameters * touched,
     )
 
@@ -422,32 +428,40 @@ def layer_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -
     return times * all_reduce_time(message, ranks=at.layout.tensor, gpu=at.gpu, speed=at.speed)
 
 
-def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
+def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens, forwarded: bool) -> Seconds:
     """Tokens to the experts that sit with other attention replicas, and results back, of all layers.
 
     With expert groups a token goes once to each group that holds one of its experts, in the arithmetic of the experts,
     and comes back in 16 bits; the ranks of one replica share its tokens. Without, all tokens go to all ranks
     (all-gather) and partial results are summed (reduce-scatter).
 
-        groups reached  expert (1 - (1 - 1 / expert)^chosen)
+        groups reached  expert (1 - (1 - 1 / expert)^chosen), and nodes likewise
 
     Args:
         tokens: of one attention replica, [layouts, batches].
+        forwarded: a token crosses the network once for a node and is passed on inside (prefill kernels); else once
+            for every group, which starts sooner (decode kernels).
     """
     data, groups = np.asarray(at.layout.data), np.asarray(at.layout.expert, dtype=float)
     if not transformer.is_moe or np.max(data) == 1:
         return np.zeros(np.shape(data))
     there = 1.0 if at.quantised("routed_experts") else ACTIVATION_BYTES
     ranks, gpu, speed = np.asarray(at.layout.width), at.gpu, at.speed
+    nodes = nodes_spanned(ranks, gpu=gpu)
+
+    def one_way(experts: Experts, size: Bytes) -> Seconds:
+        apart = groups * (1 - (1 - 1 / groups) ** experts.chosen)
+        message = experts.inputs * apart / at.tensor * tokens * size
+        if not forwarded:
+            return all_to_all_time(message, ranks=ranks, gpu=gpu, speed=speed)
+        away = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.chosen)
+        crossing = experts.inputs * away / at.tensor * tokens * size
+        return forwarded_all_to_all_time(message, crossing=crossing, ranks=ranks, gpu=gpu, speed=speed)
 
     def messages(block: Block) -> Seconds:
         if block.experts is None:
             return 0.0
-        reached = groups * (1 - (1 - 1 / groups) ** block.experts.chosen)
-        sent = block.experts.inputs * reached / at.tensor * tokens
-        pair = all_to_all_time(sent * there, ranks=ranks, gpu=gpu, speed=speed) + all_to_all_time(
-            sent * ACTIVATION_BYTES, ranks=ranks, gpu=gpu, speed=speed
-        )
+        pair = one_way(block.experts, there) + one_way(block.experts, ACTIVATION_BYTES)
         whole = block.experts.inputs * ACTIVATION_BYTES * data * tokens
         everywhere = all_gather_time(whole, ranks=ranks, gpu=gpu, speed=speed) + reduce_scatter_time(
             whole, ranks=ranks, gpu=gpu, speed=speed
@@ -455,6 +469,31 @@ def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) 
         return np.where(groups > 1, pair, everywhere)
 
     return np.where(data > 1, over_layers(transformer, messages), 0.0)
+
+
+def hidden_time(
+    sent: Seconds, *, attention: Roofline, products: Sequence[tuple[int, Roofline]], at: Placement
+) -> Seconds:
+    """What of the expert messages is hidden where an engine runs a batch in two halves, one computing while the other
+    is on the network.
+
+        overlap x min(messages, attention + arithmetic beyond the reading of weights)
+
+    Only for expert groups of several nodes. Weights are read for each half again, so that reading them hides nothing.
+
+    Args:
+        sent: messages of all layers.
+        attention: of all layers.
+        products: of all layers, with their number.
+
+    Source: SGLang two-batch overlap (lmsys.org, "Deploying DeepSeek with PD Disaggregation and Large-Scale Expert
+    Parallelism on 96 H100 GPUs", 2025-05-05); DeepSeek open-infra-index, day 6.
+    """
+    if not at.speed.overlap or np.max(at.layout.data) == 1:
+        return 0.0
+    arithmetic = cast(Seconds, sum(count * (part.time - part.memory) for count, part in products))
+    apart = nodes_spanned(np.asarray(at.layout.width), gpu=at.gpu) > 1
+    return np.where(apart, at.speed.overlap * np.minimum(sent, attention.time + arithmetic), 0.0)
 
 
 def sequence_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
@@ -518,6 +557,7 @@ def step_of(
     sampled: Tokens,
     attention: Roofline,
     launching: float,
+    forwarded: bool,
     engine: Seconds,
     in_flight: Count,
 ) -> Step:
@@ -528,6 +568,7 @@ def step_of(
         sampled: positions the head is applied to.
         attention: of all layers, on one rank of every stage.
         launching: factor on the launch of kernels.
+        forwarded: see `expert_messages`.
         engine: seconds the engine spends around the pass.
         in_flight: micro-batches in the pipeline.
     """
@@ -545,7 +586,10 @@ def step_of(
     linear = cast(Seconds, sum((part.time for part in products), start=streamed))
     experts = cast(Seconds, sum((count * part.time for count, part in routed), start=nothing))
     reduced = layer_messages(transformer, at=at, tokens=tokens)
-    dispatched = expert_messages(transformer, at=at, tokens=tokens)
+    sent = expert_messages(transformer, at=at, tokens=tokens, forwarded=forwarded)
+    dispatched = sent - hidden_time(
+        sent, attention=attention, products=[(1, p) for p in products] + routed, at=at
+    )
     launch = launching * over_layers(transformer, lambda block: launch_time(block, at=at))
     in_layers = linear + attention.time + experts + reduced + dispatched + launch
     return Step(
@@ -606,6 +650,7 @@ def draft_time(transformer: Transformer, *, at: Placement, requests: Count, leng
         sampled=requests,
         attention=attention_work(parts, sequences=requests),
         launching=1.0,
+        forwarded=False,
         engine=0.0,
         in_flight=1.0,
     ).total
@@ -649,6 +694,7 @@ def decode_step(
         sampled=queries * sequences,
         attention=attention_work(parts, sequences=sequences),
         launching=1.0,
+        forwarded=False,
         engine=engine.speed.step + engine.speed.request * requests,
         in_flight=np.minimum(requests, stages),
     )
@@ -691,6 +737,7 @@ def prefill_step(
         sampled=np.asarray(prompts, dtype=float),
         attention=attention_work(parts, sequences=prompts),
         launching=engine.speed.eager,
+        forwarded=True,
         engine=np.asarray(engine.speed.step),
         in_flight=np.asarray(1.0),
     )

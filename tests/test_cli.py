@@ -55,6 +55,14 @@ def test_plan_prints_every_layout_with_its_numbers(capsys: pytest.CaptureFixture
     assert answer["recommended"]["layout"]["tensor"] == 2
 
 
+def test_drafting_shows_in_the_breakdown_and_the_parts_still_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("plan", "model=deepseek-ai/DeepSeek-R1", "weights=native", "gpu=h200-sxm", "concurrency=8", "--json")
+    plain, drafted = (printed(capsys, *words, *more)["recommended"] for more in ((), ("draft=3",)))
+    assert drafted["tpot_breakdown_ms"]["draft"] > 0 == plain["tpot_breakdown_ms"]["draft"]
+    assert drafted["tpot_ms"] < plain["tpot_ms"]
+    assert sum(drafted["tpot_breakdown_ms"].values()) == pytest.approx(drafted["tpot_ms"])
+
+
 def test_plan_takes_a_whole_link(capsys: pytest.CaptureFixture[str]) -> None:
     link = share_url(Scenario(gpu="h200-sxm", concurrency=7), base="https://example.org/")
     assert (

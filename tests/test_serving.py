@@ -211,3 +211,91 @@ def test_a_thousand_layouts_at_32_batches_take_milliseconds() -> None:
         served(DEEPSEEK, layout=many, concurrency=np.arange(1, 33) * 16)
         taken.append(time.perf_counter() - start)
     assert min(taken) < 0.05
+
+
+# Drafted tokens
+
+
+@given(draft=st.integers(min_value=0, max_value=16), acceptance=st.floats(min_value=0, max_value=1))
+def test_tokens_of_a_step(draft: int, acceptance: float) -> None:
+    """Leviathan et al., equation 1, in closed form; one when nothing is accepted, all when everything is."""
+    kept = Workload(draft=draft, acceptance=acceptance).tokens_per_step
+    assert 1 <= kept <= draft + 1
+    if acceptance < 0.999:
+        assert kept == pytest.approx((1 - acceptance ** (draft + 1)) / (1 - acceptance))
+    assert Workload(draft=draft, acceptance=0).tokens_per_step == 1
+    assert Workload(draft=draft, acceptance=1).tokens_per_step == draft + 1
+
+
+@given(
+    name=models, by=engines, layout=layouts, workload=workloads, concurrency=counts,
+    draft=st.integers(min_value=1, max_value=5), acceptance=st.floats(min_value=0, max_value=0.5),
+)  # fmt: skip
+def test_a_better_draft_never_slows_a_token(
+    name: str, by: str, layout: Layout, workload: Workload, concurrency: int, draft: int, acceptance: float
+) -> None:
+    worse, better = (
+        served(
+            name,
+            by=by,
+            layout=layout,
+            workload=workload.model_copy(update={"draft": draft, "acceptance": chance}),
+            concurrency=concurrency,
+        )
+        for chance in (acceptance, acceptance + 0.5)
+    )
+    assert better.tpot <= worse.tpot * (1 + 1e-9)
+    assert better.decode.total + better.prefill == pytest.approx(better.tpot)
+
+
+def test_drafting_pays_for_few_requests_and_costs_when_nothing_is_accepted() -> None:
+    asked = {"prompt": 1024, "output": 1024, "draft": 3}
+    plain, drafted, refused = (
+        served(DEEPSEEK, by="trtllm", workload=Workload(**changes), concurrency=1).tpot
+        for changes in (asked | {"draft": 0}, asked | {"acceptance": 0.78}, asked)
+    )
+    assert drafted < plain / 1.8
+    assert refused > plain
+
+
+def test_drafting_gains_as_published() -> None:
+    """DeepSeek-R1 in NVFP4 on 8 B200, TensorRT-LLM, one request, 1k in and 2k out: 111 tokens/s without drafting; with
+    one to five drafted tokens a step keeps 1.92, 2.58, 2.82, 2.99 and 3.01 and 198, 250, 253, 245 and 239 tokens/s come
+    out. Gains over none are predicted within an eighth, and level off where they did.
+
+    Source: TensorRT-LLM tech blog 1 (@476ae55), read 2026-11-29.
+    """
+    transformer, known = catalog.model("deepseek-ai/DeepSeek-R1").transformer, catalog.formats()
+    precision = chosen_precision(transformer, weights=known["nvfp4"], kv=None, formats=known)
+
+    def tokens_per_s(draft: int, kept: float) -> float:
+        chances = np.linspace(0, 1, 2001)
+        steps = [Workload(draft=draft, acceptance=chance).tokens_per_step for chance in chances]
+        chance = float(chances[np.searchsorted(steps, kept)]) if draft else 0.0
+        return float(
+            serve(
+                transformer,
+                precision,
+                layout=Layout(tensor=8, expert=4),
+                gpu=catalog.gpus()["b200-sxm"],
+                engine=catalog.engines()["trtllm"],
+                workload=Workload(prompt=1024, output=2048, draft=draft, acceptance=chance),
+                concurrency=1,
+                capacity=np.inf,
+            ).tokens_per_s_per_user
+        )
+
+    published = ((1, 1.92, 198), (2, 2.58, 250), (3, 2.82, 253), (4, 2.99, 245), (5, 3.01, 239))
+    alone = tokens_per_s(0, 1.0)
+    gains = [tokens_per_s(draft, kept) / alone for draft, kept, _ in published]
+    for gain, (_, _, measured) in zip(gains, published, strict=True):
+        assert gain == pytest.approx(measured / 111, rel=0.125)
+    assert gains[0] < gains[1] < gains[2]
+    assert gains[4] < gains[3] == pytest.approx(gains[2], rel=0.05)
+
+
+def test_nothing_drafted_changes_nothing() -> None:
+    plain, idle = (served(workload=Workload(acceptance=chance)) for chance in (0.0, 0.9))
+    assert plain.tpot == idle.tpot
+    assert plain.ttft == idle.ttft
+    assert plain.decode.draft == 0

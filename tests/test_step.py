@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from parplan import catalog
 from parplan.calibration import Engine, SpeedProfile
+from parplan.collectives import all_to_all_time, forwarded_all_to_all_time
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
@@ -21,6 +22,8 @@ from parplan.step import (
     attended,
     attended_in_total,
     decode_step,
+    drafter,
+    expert_work,
     experts_touched,
     prefill_step,
     waiting_share,
@@ -46,6 +49,7 @@ PARTS = (
     "head",
     "engine",
     "bubble",
+    "draft",
 )
 RATES = ("bandwidth", "link", "peer", "network")
 
@@ -97,6 +101,7 @@ def decode(
     batch: Any = 16,
     length: Any = 1024,
     weights: str | None = None,
+    draft: int = 0,
 ) -> Step:
     """A decode step of a model of the catalogue."""
     transformer = model(name)
@@ -108,6 +113,7 @@ def decode(
         engine=engine(by),
         batch=batch,
         length=length,
+        draft=draft,
     )
 
 
@@ -363,3 +369,135 @@ def test_an_engine_that_reaches_less_is_slower() -> None:
     for name in ENGINES:
         assert decode(by="ideal").total <= decode(by=name).total
     assert isinstance(engine("ideal").speed, SpeedProfile)
+
+
+# Drafted tokens
+
+
+@given(
+    name=st.sampled_from(MODELS), by=st.sampled_from(ENGINES), layout=layouts, batch=batches,
+    drafted=st.integers(min_value=1, max_value=8),
+)  # fmt: skip
+def test_verifying_more_tokens_takes_longer_but_less_than_as_many_steps(
+    name: str, by: str, layout: Layout, batch: int, drafted: int
+) -> None:
+    one, many = (decode(name, by=by, layout=layout, batch=batch, draft=draft) for draft in (0, drafted))
+    verified = many.total - many.draft
+    assert one.draft == 0
+    assert np.all(many.draft > 0)
+    assert one.total <= verified * (1 + 1e-12)
+    assert verified <= (drafted + 1) * one.total * (1 + 1e-12)
+
+
+def test_drafted_tokens_read_the_cache_and_the_weights_once() -> None:
+    """One request: all traffic stays but logits and activations; attention arithmetic grows with the tokens."""
+    one, four = (decode(LLAMA, by="ideal", batch=1, length=100_000, draft=draft) for draft in (0, 3))
+    assert four.attention == pytest.approx(one.attention)
+    assert four.linear == pytest.approx(one.linear)
+    latent, more = (
+        decode(DEEPSEEK, layout=Layout(), batch=256, length=8192, draft=draft) for draft in (0, 3)
+    )
+    assert more.attention == pytest.approx(4 * latent.attention)
+
+
+def test_a_drafted_token_costs_a_layer_and_the_head() -> None:
+    """DeepSeek-R1's MTP layer is its last layer with a projection: 11.61 of 684.5 billion parameters for 1 of 61."""
+    transformer = model(DEEPSEEK)
+    small = drafter(transformer)
+    layer = sum(small.blocks[0].parameters().values())
+    assert layer == pytest.approx(transformer.mtp, rel=1e-3)
+    assert small.counts == (1,)
+    step = decode(DEEPSEEK, by="ideal", batch=1, draft=1)
+    assert step.draft < 3 * (step.total - step.draft - step.head) / 61 + step.head
+
+
+def test_a_checkpoint_without_drafting_layers_takes_one_like_its_last() -> None:
+    small = drafter(model(LLAMA))
+    assert small.blocks == model(LLAMA).blocks
+    assert small.sequence == (0,)
+
+
+# Experts
+
+
+def test_whole_experts_are_quicker_than_slices() -> None:
+    """The same arithmetic on every GPU, in whole experts or in eighths of all."""
+    speed = engine("vllm").speed
+    even = speed.model_copy(update={"imbalance": 1.0})
+    known = engine("vllm").model_copy(update={"speed": even})
+    transformer = model(QWEN_MOE)
+    whole, slices = (
+        prefill_step(
+            transformer,
+            stored(transformer),
+            layout=Layout(tensor=8, expert=expert),
+            gpu=gpu(),
+            engine=known,
+            tokens=8192,
+            prior=0,
+        )
+        for expert in (8, 1)
+    )
+    assert whole.experts < slices.experts
+
+
+def test_grouped_products_as_published() -> None:
+    """DeepGEMM README of 2025-02, H800: four experts of 8192 tokens each, 1297 and 1099 TFLOP/s in their two products,
+    together 1223; with 256 tokens each 932 and 815. What the fit to whole deployments makes of it is slower."""
+    experts = Experts(count=4, chosen=1, inputs=7168, width=2048)
+    at = Placement(stored(model(DEEPSEEK)), Layout(), gpu("h800-sxm"), engine("sglang").speed)
+    for tokens, measured in ((8192, 1223e12), (256, 890e12)):
+        work = expert_work(experts, at=at, tokens=4 * tokens)
+        reached = 2 * 4 * tokens * experts.expert_parameters / float(np.squeeze(work.compute))
+        assert 0.4 * measured <= reached <= 1.1 * measured
+
+
+def test_tokens_cross_the_network_once_per_node_in_prefill() -> None:
+    """32 GPUs on four nodes, eight experts: a token reaches 7.2 groups, but 2.7 of the three other nodes."""
+    hopper, speed = gpu(), engine("ideal").speed
+    message, crossing = 1e9 * 32 * (1 - (31 / 32) ** 8), 1e9 * 3 * (1 - (3 / 4) ** 8)
+    once = forwarded_all_to_all_time(message, crossing=crossing, ranks=32, gpu=hopper, speed=speed)
+    each = all_to_all_time(message, ranks=32, gpu=hopper, speed=speed)
+    assert once == pytest.approx(crossing / 50e9)
+    assert each == pytest.approx(message * 24 / 32 / 50e9)
+    inside = forwarded_all_to_all_time(1e9, crossing=0.0, ranks=8, gpu=hopper, speed=speed)
+    assert inside == pytest.approx(float(all_to_all_time(1e9, ranks=8, gpu=hopper, speed=speed)))
+
+
+def test_half_a_batch_hides_messages_between_nodes_only() -> None:
+    known = engine("sglang")
+    apart = known.model_copy(update={"speed": known.speed.model_copy(update={"overlap": 0.0})})
+    transformer = model(DEEPSEEK)
+    for gpus, hides in ((8, False), (72, True)):
+        layout = Layout(data=gpus, expert=gpus)
+        hidden, shown = (
+            decode_step(
+                transformer,
+                stored(transformer),
+                layout=layout,
+                gpu=gpu(),
+                engine=by,
+                batch=256 * gpus,
+                length=2050,
+            )
+            for by in (known, apart)
+        )
+        assert (hidden.all_to_all < shown.all_to_all) == hides
+        assert hidden.linear == shown.linear
+        assert shown.all_to_all - hidden.all_to_all <= shown.attention + shown.experts + shown.linear
+
+
+@pytest.mark.parametrize(
+    ("gpus", "each", "length", "seconds"), [(72, 256, 2050, 0.0919), (128, 128, 4096, 0.0551)]
+)
+def test_wide_expert_parallelism_as_published(gpus: int, each: int, length: int, seconds: float) -> None:
+    """SGLang on 72 H100 (2785 tokens/s per GPU), and DeepSeek's profile on 128 H800 (2325), both as published on
+    lmsys.org, 2025-05-05."""
+    step = decode(
+        "deepseek-ai/DeepSeek-V3",
+        by="sglang",
+        layout=Layout(data=gpus, expert=gpus),
+        batch=each * gpus,
+        length=length,
+    )
+    assert step.total == pytest.approx(seconds, rel=0.25)

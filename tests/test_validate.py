@@ -530,7 +530,7 @@ def test_prefill_and_decode_alone() -> None:
         "tp": "1", "dp": "8", "ep": "8", "gpu": "H200-SXM",
     }  # fmt: skip
     prompts = {"mode": "prefill-only(saturated)", "concurrency_or_batch": "16384 tok/GPU", "osl": ""}
-    tokens = {"mode": "decode-only(saturated)", "concurrency_or_batch": "64/GPU"}
+    tokens = {"mode": "decode-only(saturated)", "concurrency_or_batch": "256/GPU"}
     both = benchmarked(**alone)
     assert benchmarked(**alone | prompts, metric="in_tok_s_total") > both
     assert benchmarked(**alone | tokens) > both

@@ -1,0 +1,119 @@
+"""How the memory of a plan's fullest GPU is made up, with the user's own numbers."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from parplan.allocator import charge, stores
+from parplan.explanation import COMPONENT_NAMES
+from parplan.memory import (
+    draft_bytes,
+    draft_layers,
+    expert_padding,
+    loaded_weight_bytes,
+    rotary_table_bytes,
+    shared_bytes,
+    stage_activation_bytes,
+    stage_graph_bytes,
+)
+from parplan.planner import Plan, Problem
+from parplan.products import Explanation, Factor, Part, Term, single
+from parplan.provenance import Source
+from parplan.units import Array
+from parplan.work import stage_parameters
+
+
+def memory_parts(problem: Problem, plan: Plan) -> Explanation:
+    """Everything on the fullest GPU: what is there adds up to what the driver reports."""
+    memory = plan.memory
+    amounts: dict[str, tuple[Array, Callable[..., Any] | None]] = {
+        "weights": (memory.weights, loaded_weight_bytes),
+        "KV cache in use": (memory.kv, charge),
+        "activations at their peak": (memory.activations, stage_activation_bytes),
+        "driver context": (memory.context, shared_bytes),
+        "communication buffers and libraries": (memory.non_torch, shared_bytes),
+        "CUDA graphs": (memory.graphs, stage_graph_bytes),
+        "free, or kept in reserve": (memory.free, None),
+    }
+    parts = tuple(
+        single(name, Term((Factor(float(amount), "B"),)), law=law) for name, (amount, law) in amounts.items()
+    )
+    return Explanation(
+        "Memory of the fullest GPU", float(memory.usable), "B", parts, _memory_sources(problem)
+    )
+
+
+def weights(problem: Problem, plan: Plan) -> Explanation:
+    """Weights of the fullest GPU, by component: what it holds of each, times the bytes of one parameter."""
+    return Explanation(
+        "Weights",
+        float(plan.memory.weights),
+        "B",
+        tuple(part for part in _weight_parts(problem, plan) if part.value),
+        _format_sources(problem),
+    )
+
+
+def _weight_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
+    transformer, precision, stage = problem.transformer, problem.precision, int(plan.memory.stage)
+    profile = problem.engine.memory
+    padding = float(expert_padding(transformer, precision, profile=profile, layout=plan.layout))
+    for component, parameters in stage_parameters(transformer, layout=plan.layout).items():
+        here, all_of_it = float(parameters[stage]), transformer.components.get(component, 0)
+        share = f", 1/{all_of_it / here:.3g} of the model's" if 0 < here < all_of_it else ""
+        factors = (
+            Factor(here, "parameters"),
+            Factor(precision.bytes_per_parameter(component), "B"),
+            *((Factor(padding, "for padding"),) if component == "routed_experts" and padding != 1 else ()),
+        )
+        yield single(f"{COMPONENT_NAMES[component]}{share}", Term(factors), law=stage_parameters)
+    tables = float(rotary_table_bytes(transformer, profile=profile))
+    yield single("tables of positions", Term((Factor(tables, "B"),)), law=rotary_table_bytes)
+    drafting = float(plan.memory.weights_by_component.get("mtp", np.asarray(0.0)))
+    yield single(COMPONENT_NAMES["mtp"], Term((Factor(drafting, "B"),)), law=draft_bytes)
+
+
+def kv_cache(problem: Problem, plan: Plan) -> Explanation:
+    """Cache of the running requests on the fullest GPU, by kind of layer, and what the engine's blocks add."""
+    memory = plan.memory
+    kinds = tuple(_kind_parts(problem, plan))
+    added = float(memory.kv) - sum(part.value for part in kinds)
+    rest = single(
+        "blocks, padding and windows as the engine keeps them", Term((Factor(added, "B"),)), law=charge
+    )
+    return Explanation(
+        "KV cache",
+        float(memory.kv),
+        "B",
+        (*kinds, *((rest,) if abs(added) > 1 else ())),
+        (*problem.precision.kv.sources, *problem.engine.sources),
+    )
+
+
+def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
+    memory, length, stage = plan.memory, problem.workload.length, int(plan.memory.stage)
+    running = Factor(float(memory.kv) / float(memory.request) if memory.request else 0.0, "requests")
+    drafts = draft_layers(problem.transformer) if problem.settings.mtp else 0
+    for store in stores(problem.transformer, problem.precision, layout=plan.layout, drafts=drafts):
+        layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
+        kept = min(length, store.window) if store.window else length
+        grows, fixed = float(store.per_token[..., 0]), float(store.state[..., 0])
+        name = f"window of {store.window:,} tokens" if store.window else "every token" if grows else "states"
+        terms = (
+            Term((running, layers, Factor(kept, "tokens"), Factor(grows, "B"))),
+            Term((running, layers, Factor(fixed, "B"))),
+        )
+        yield single(name, *(term for term in terms if term.value), law=stores)
+
+
+def _format_sources(problem: Problem) -> tuple[Source, ...]:
+    """Where the bytes of one parameter come from."""
+    used = (problem.precision.weights[component] for component in problem.transformer.components)
+    return tuple(dict.fromkeys(source for stored in used for source in stored.sources))
+
+
+def _memory_sources(problem: Problem) -> tuple[Source, ...]:
+    """Where the size of the GPU and the engine's overheads come from."""
+    size = (source for field, source in problem.gpu.sources.items() if "memory" in field)
+    return tuple(dict.fromkeys((*size, *problem.engine.sources)))
