@@ -453,3 +453,26 @@ def test_hostile_words_find_nothing_and_break_nothing() -> None:
     page = shown("catalogue")
     page.text_input(key="_words").set_value("[(*" + BEACON)
     assert "Nothing in the catalogue" in said(run(page))
+
+
+def test_ones_own_times_become_factors_of_the_scenario() -> None:
+    def page() -> None:
+        import csv as reader
+
+        from parplan.ui import accuracy_page, inputs
+
+        inputs.open_link()
+        inputs.sidebar()
+        path = accuracy_page.measurements()["Speed"]
+        lines = path.read_text("utf-8").splitlines()[:80]
+        rows = [dict(row) for row in reader.DictReader(lines)]
+        accuracy_page._refit(accuracy_page.report_of(rows, columns=list(rows[0])))
+
+    at = AppTest.from_function(page, default_timeout=60).run()
+    assert not at.exception
+    assert any("median error" in text.value for text in at.text)
+    next(button for button in at.button if "factors" in button.label).click()
+    at.run()
+    scales = [at.session_state[name] for name in ("memory_scale", "compute_scale", "overhead_scale")]
+    assert any(scale != 1 for scale in scales)
+    assert not at.exception

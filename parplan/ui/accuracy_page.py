@@ -12,12 +12,15 @@ import streamlit as st
 
 from parplan import catalog
 from parplan.calibration import Errors
+from parplan.refit import FACTORS, refit
+from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, theme
 from parplan.ui.measured import LEFT_OUT, MARKS, Quantity, marks, quantities
 from parplan.ui.words import plain
 from parplan.validate import (
     GROUPS,
+    SPEED_COLUMNS,
     VERDICT,
     Report,
     Row,
@@ -83,6 +86,8 @@ def show() -> None:
         if tab.open:
             with tab:
                 found = report(files[name]) if name in files else _yours()
+                if found and name == YOURS:
+                    _refit(found)
                 if found:
                     _report(name, found)
 
@@ -120,6 +125,33 @@ def read(content: bytes) -> Report:
     columns = tuple(reader.fieldnames or ())
     cells = [{name: row.get(name) or "" for name in columns} for row in islice(reader, MOST_ROWS)]
     return report_of(cells, columns=columns)
+
+
+def _refit(found: Report) -> None:
+    """Factors on the engine's constants that bring its predictions nearest to the reader's times."""
+    if not set(SPEED_COLUMNS) & set(found.measured):
+        return
+    try:
+        factors = refit([row.cells for row in found.rows])
+    except ValueError as error:
+        st.text(f"Nothing to fit the speed constants to: {error}.")
+        return
+    scales = {f"{name}_scale": getattr(factors, name) for name in FACTORS}
+    said = "; ".join(
+        f"{column.removesuffix('_ms').upper()}: median error {before.median:.1%} before, "
+        f"{factors.after[column].median:.1%} after ({before.count} rows)"
+        for column, before in factors.before.items()
+    )
+    with st.container(border=True):
+        st.markdown("**Fitted to your times**")
+        st.text(", ".join(f"{name} × {getattr(factors, name):g}" for name in FACTORS))
+        st.text(said)
+        st.button(
+            "Plan with these factors",
+            on_click=lambda: inputs.take(inputs.scenario().model_copy(update=scales)),
+            icon=":material/arrow_forward:",
+            help="They scale the memory rates, arithmetic rates and overheads, and travel in the link.",
+        )
 
 
 def heading(kind: str) -> str:
