@@ -3,9 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from parplan.advice import recommended_index
+import numpy as np
+
+from parplan.advice import INDISTINCT, candidates, recommended_index
+from parplan.disaggregation import pools
 from parplan.layout import Layout
-from parplan.planner import Counts, Problem, Result, solve
+from parplan.planner import Counts, Problem, Result, picked, solve
+from parplan.units import written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
@@ -105,3 +109,85 @@ def sensitivity(result: Result) -> tuple[Change, ...]:
     tries = (*((words, change(problem.workload)) for words, change in CHANGES), *target_changes(result))
     found = [Change(words, before, winner(solve(_changed(problem, **fields)))) for words, fields in tries]
     return tuple(sorted(found, key=lambda change: not change.flips))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The best pair of pools, one for prefill and one for decode, beside the best single pool under the same limits."""
+
+    prefill: Layout
+    decode: Layout
+    prefill_replicas: int
+    decode_replicas: int
+    gpus: int
+    """GPUs of both pools, at the smallest size whose rates match."""
+    ttft: float
+    tpot: float
+    rate: float
+    """Output tokens per second and GPU over both pools."""
+    together: float
+    """The most a single pool delivers per GPU within the same times, at any batch; 0: it never does."""
+
+    @property
+    def gain(self) -> float:
+        """Two pools over one; infinite where one pool never meets the times."""
+        return self.rate / self.together if self.together else np.inf
+
+    @property
+    def words(self) -> str:
+        """Both in a sentence."""
+        one = (
+            f"{self.together:,.0f} in one pool"
+            if self.together
+            else "one pool, which never meets these times"
+        )
+        pays = "It pays" if self.gain > 1 + INDISTINCT else "It hardly matters"
+        return (
+            f"{'It does not pay' if self.gain < 1 - INDISTINCT else pays}: {self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode} for "
+            f"decode, {self.gpus} GPUs: {self.rate:,.0f} tokens/s per GPU at {written_time(self.tpot)} per token and "
+            f"{written_time(self.ttft)} to the first, against {one}."
+        )
+
+
+def apart(result: Result) -> Apart | None:
+    """Whether prefill and decode pay on pools of their own; None where no pair fits or is in time.
+
+    Both are held to the targets; where there is none for the time per token, to that of the recommended layout. The
+    layouts tried on either side are the best of every size.
+    """
+    index = recommended_index(result)
+    tried = [i for i in candidates(result) if result.legal[i]]
+    if index is None or not tried:
+        return None
+    problem, serving = result.problem, result.serving
+    tpot = problem.workload.tpot or float(result.at_asked(serving.tpot)[index])
+    ttft = problem.workload.ttft or np.inf
+    layout = result.layout[np.array(tried)]
+    found = pools(
+        problem.transformer,
+        problem.precision,
+        prefill=layout,
+        decode=layout,
+        prefill_gpu=problem.gpu,
+        decode_gpu=problem.gpu,
+        engine=problem.engine,
+        workload=problem.workload,
+        concurrency=result.concurrency,
+        settings=problem.settings,
+    )
+    place = found.best(ttft=ttft, tpot=tpot)
+    if place is None:
+        return None
+    in_time = result.possible & (result.grid(serving.tpot) <= tpot) & (result.grid(serving.ttft) <= ttft)
+    best = picked(found, shape=(len(tried), len(tried), result.concurrency.size), index=place)
+    return Apart(
+        prefill=result.layout.one(tried[place[0]]),
+        decode=result.layout.one(tried[place[1]]),
+        prefill_replicas=int(best.prefill_replicas),
+        decode_replicas=int(best.decode_replicas),
+        gpus=int(best.gpus),
+        ttft=float(best.ttft),
+        tpot=float(best.tpot),
+        rate=float(best.tokens_per_s_per_gpu),
+        together=float(np.where(in_time, result.grid(serving.tokens_per_s_per_gpu), 0.0).max()),
+    )

@@ -2,7 +2,7 @@
 
 from parplan import Scenario, plan
 from parplan.scenario import problem_of
-from parplan.whatif import flip_points, sensitivity, winner, winner_map
+from parplan.whatif import apart, flip_points, sensitivity, winner, winner_map
 
 BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
 
@@ -33,3 +33,29 @@ def test_a_tighter_target_flips_and_flips_come_first() -> None:
     flips = [change.flips for change in changes]
     assert flips == sorted(flips, reverse=True)
     assert any(change.flips and "time per token" in change.words for change in changes)
+
+
+def test_two_pools_keep_their_limits_and_never_mix_prefill_into_decode() -> None:
+    for scenario in (
+        BUSY,
+        BUSY.model_copy(update={"prompt": 8192, "output": 512, "tpot": 25.0, "ttft": 2000.0}),
+    ):
+        result = plan(scenario).result
+        found = apart(result)
+        assert found is not None
+        assert (
+            found.gpus
+            == found.prefill_replicas * found.prefill.gpus + found.decode_replicas * found.decode.gpus
+        )
+        assert found.tpot <= (scenario.tpot / 1000 or found.tpot)
+        assert found.ttft <= (scenario.ttft / 1000 or found.ttft)
+        assert found.rate > 0
+        assert str(found.decode) in found.words
+
+
+def test_two_pools_pay_where_prompts_would_hold_up_decode() -> None:
+    """Long prompts, short answers and a tight time per token: one pool must stay far below its best batch."""
+    tight = BUSY.model_copy(update={"prompt": 8192, "output": 512, "tpot": 25.0})
+    found = apart(plan(tight).result)
+    assert found is not None
+    assert found.gain > 1

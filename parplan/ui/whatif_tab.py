@@ -8,7 +8,7 @@ from parplan.ui import charts
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, counted
-from parplan.whatif import flip_points, sensitivity, winner_map
+from parplan.whatif import apart, flip_points, sensitivity, winner_map
 
 LENGTHS = 11
 """Prompt lengths tried, each twice the one before, beside the asked one."""
@@ -34,6 +34,7 @@ def show(answer: Answer) -> None:
         _flips(answer)
     with right:
         _sensitivity(answer)
+        _apart(answer)
 
 
 def _map(answer: Answer) -> None:
@@ -49,6 +50,16 @@ def _flips(answer: Answer) -> None:
     found = [flip for flip in flip_points(answer.result) if flip[0] <= MOST_REQUESTS]
     st.markdown(bullets(f"From {counted(requests, 'request')} at once: {name}" for requests, name in found))
     st.caption("Tried in steps of a factor of 1.4. Prompt, output and targets stay as asked.")
+
+
+def _apart(answer: Answer) -> None:
+    """Prefill and decode on pools of their own."""
+    st.markdown("**Prefill and decode apart**")
+    found = apart(answer.result)
+    if found is None:
+        st.text("No pair of pools fits and meets the times.")
+        return
+    st.text(found.words)
 
 
 def _sensitivity(answer: Answer) -> None:
