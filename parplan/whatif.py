@@ -141,11 +141,14 @@ class Apart:
             if self.together
             else "one pool, which never meets these times"
         )
-        pays = "It pays" if self.gain > 1 + INDISTINCT else "It hardly matters"
+        pays = "It does not pay" if self.gain < 1 - INDISTINCT else "It hardly matters"
+        pays = "It pays" if self.gain > 1 + INDISTINCT else pays
+        pools = (
+            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode}"
+        )
         return (
-            f"{'It does not pay' if self.gain < 1 - INDISTINCT else pays}: {self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode} for "
-            f"decode, {self.gpus} GPUs: {self.rate:,.0f} tokens/s per GPU at {written_time(self.tpot)} per token and "
-            f"{written_time(self.ttft)} to the first, against {one}."
+            f"{pays}: {pools} for decode, {self.gpus} GPUs: {self.rate:,.0f} tokens/s per GPU at "
+            f"{written_time(self.tpot)} per token and {written_time(self.ttft)} to the first, against {one}."
         )
 
 
