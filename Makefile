@@ -10,7 +10,7 @@ RUN  := $(BIN)/python -m
 PIP  := $(RUN) pip install --quiet --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format types calibrate prices chromium bench clean
+.PHONY: help run test lint format types golden load audit lock calibrate prices bench latency chromium nginx clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ prices: $(VENV)/.dev ## Compare the catalogue's prices with the list of today (A
 
 bench: $(VENV)/.dev ## Measure how fast plans are made, on one core (half a minute)
 	@$(RUN) scripts.bench
+
+latency: $(VENV)/.dev chromium ## Time from a slider to the redrawn page, against the least app (one minute, quiet machine)
+	@$(RUN) scripts.latency
 
 clean: ## Remove the environment, caches and what the tests left
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis test-artifacts

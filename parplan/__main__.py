@@ -51,7 +51,11 @@ def transformer_of(name: str, *, hub: bool) -> Transformer:
         BadInputError: no such model, no such file, or not a model's config.
     """
     path = Path(name)
-    if path.suffix == ".json" or path.is_file():
+    try:
+        is_file = path.suffix == ".json" or path.is_file()
+    except OSError as error:
+        raise BadInputError(f"{name[:80]}: {error.strerror}") from error
+    if is_file:
         try:
             return transformer_from_config(json.loads(path.read_text(encoding="utf-8")), name=path.stem)
         except OSError as error:

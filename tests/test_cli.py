@@ -55,8 +55,17 @@ def test_plan_prints_every_layout_with_its_numbers(capsys: pytest.CaptureFixture
     assert answer["recommended"]["layout"]["tensor"] == 2
 
 
-def test_drafting_shows_in_the_breakdown_and_the_parts_still_add_up(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("plan", "model=deepseek-ai/DeepSeek-R1", "weights=native", "gpu=h200-sxm", "concurrency=8", "--json")
+def test_drafting_shows_in_the_breakdown_and_the_parts_still_add_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (
+        "plan",
+        "model=deepseek-ai/DeepSeek-R1",
+        "weights=native",
+        "gpu=h200-sxm",
+        "concurrency=8",
+        "--json",
+    )
     plain, drafted = (printed(capsys, *words, *more)["recommended"] for more in ((), ("draft=3",)))
     assert drafted["tpot_breakdown_ms"]["draft"] > 0 == plain["tpot_breakdown_ms"]["draft"]
     assert drafted["tpot_ms"] < plain["tpot_ms"]

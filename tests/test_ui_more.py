@@ -460,13 +460,14 @@ def test_ones_own_times_become_factors_of_the_scenario() -> None:
         import csv as reader
 
         from parplan.ui import accuracy_page, inputs
+        from parplan.validate import report_of
 
         inputs.open_link()
         inputs.sidebar()
         path = accuracy_page.measurements()["Speed"]
         lines = path.read_text("utf-8").splitlines()[:80]
         rows = [dict(row) for row in reader.DictReader(lines)]
-        accuracy_page._refit(accuracy_page.report_of(rows, columns=list(rows[0])))
+        accuracy_page._refit(report_of(rows, columns=list(rows[0])))
 
     at = AppTest.from_function(page, default_timeout=60).run()
     assert not at.exception

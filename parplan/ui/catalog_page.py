@@ -90,7 +90,7 @@ def _models() -> pd.DataFrame:
     return table[table["Model"].isin([found.name for found in listed])]
 
 
-@st.cache_data(show_spinner="Reading the models")
+@st.cache_resource(show_spinner="Reading the models")
 def models() -> pd.DataFrame:
     """All models, counted from their configs."""
     return pd.DataFrame(_model(found) for found in catalog.model_summaries())

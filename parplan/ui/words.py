@@ -10,6 +10,10 @@ from parplan.units import Number
 
 MARKED_UP = re.compile(r"([!-/:-@\[-`{-~])")
 """Every ASCII sign that could mean something in Markdown."""
+LINKED = re.compile(r"https?(?=:)|www(?=\.)|@", re.IGNORECASE)
+"""What makes a link of an address that stands in a text, escaped or not."""
+JOINER = "\u2060"
+"""Keeps what stands beside it together, and is not seen."""
 
 
 def plain(text: str) -> str:
@@ -18,7 +22,7 @@ def plain(text: str) -> str:
     >>> plain("a*b ![x](y)")
     'a\\*b \\!\\[x\\]\\(y\\)'
     """
-    return MARKED_UP.sub(r"\\\1", text)
+    return MARKED_UP.sub(r"\\\1", LINKED.sub(rf"\g<0>{JOINER}", text))
 
 
 def significant(value: Number) -> str:

@@ -9,6 +9,10 @@ from pydantic import ValidationError
 Cells: TypeAlias = Mapping[str, str]
 
 
+LONGEST_NUMBER = 40
+"""Characters of a number."""
+
+
 class RowError(Exception):
     """The row cannot be predicted; the message says why."""
 
@@ -36,7 +40,7 @@ def number(cell: str | None) -> float | None:
     True
     """
     match = NUMBER.match((cell or "").strip())
-    return float(match[1].replace(",", "")) if match else None
+    return float(match[1].replace(",", "")) if match and len(match[1]) <= LONGEST_NUMBER else None
 
 
 def stated(cells: Cells, column: str) -> float | None:

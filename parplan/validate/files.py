@@ -34,10 +34,14 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[Cells], Row], frozenset[str]], ...
     ),
 )  # fmt: skip
 """Measured columns, how a row is predicted, and the columns that needs."""
+LONGEST_CELL = 1000
+"""Characters of a cell that are read."""
 
 
 def predicted_row(cells: Cells, *, predict: Callable[[Cells], Row]) -> Row:
     """A row with its prediction, or with the reason there is none."""
+    if any(len(cell) > LONGEST_CELL for cell in cells.values()):
+        return Row(cells, skipped=f"a cell has more than {LONGEST_CELL:,} characters")
     try:
         return predict(cells)
     except (RowError, ValidationError) as reason:
@@ -53,8 +57,11 @@ def validation(path: Path) -> Report:
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        columns = tuple(reader.fieldnames or ())
-        rows = [{name: row.get(name) or "" for name in columns} for row in reader]
+        try:
+            columns = tuple(reader.fieldnames or ())
+            rows = [{name: row.get(name) or "" for name in columns} for row in reader]
+        except csv.Error as error:
+            raise ValueError(f"no CSV file: {error}") from error
     return report_of(rows, columns=columns)
 
 

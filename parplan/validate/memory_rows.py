@@ -39,7 +39,7 @@ def memory_layout(cells: Cells) -> Layout:
     tensor, data = whole(cells, "tp", default=1), whole(cells, "dp", default=1)
     spread = cells["ep"].strip().lower()
     expert = tensor * data if spread == "on" else whole(cells, "ep", default=1)
-    context = re.search(r"(?:DCP=|decode-context-parallel )(\d+)", cells["notes"])
+    context = re.search(r"(?:DCP=|decode-context-parallel )(\d{1,6})", cells["notes"])
     return Layout(
         tensor=tensor,
         data=data,
@@ -67,7 +67,7 @@ def settings_of(cells: Cells, *, engine: Engine) -> Settings:
         raise RowError("TensorRT-LLM before 1.0 sized its buffers when the engine was built")
     if engine.name == "sglang" and share is None and re.match(r"0\.[0-4]\b", version):
         raise RowError("SGLang before 0.5 took another share by default")
-    sequences = re.search(r"max_num_seqs[ =]*(\d+)", cells["notes"])
+    sequences = re.search(r"max_num_seqs[ =]*(\d{1,9})", cells["notes"])
     length, tokens = stated(cells, "max_model_len"), stated(cells, "max_num_batched_tokens")
     if engine.name == "vllm-0.16" and length and length <= WHOLE_PROMPTS and FIRST_VLLM.search(version):
         tokens = tokens or max(length, 2048)

@@ -30,8 +30,8 @@ NOT_MEASURED = re.compile(r"\bMTP ?=? ?[1-9]|simulated", re.IGNORECASE)
 """Tokens were drafted ahead, or the figure was computed."""
 WITH_PROMPT = re.compile(r"\bDERIVED\b|includes ctx time")
 """The time per token is the whole time over the output tokens, prompt included."""
-SLOTS = re.compile(r"(?:max_num_seqs[ =]*|max_batch )(\d+)")
-REQUESTS = re.compile(r"num_(?:requests|prompts)[ =]*(\d+)(?![\d-])")
+SLOTS = re.compile(r"(?:max_num_seqs[ =]*|max_batch )(\d{1,9})")
+REQUESTS = re.compile(r"num_(?:requests|prompts)[ =]*(\d{1,9})(?![\d-])")
 WITHOUT_GRAPHS = re.compile(r"^2023|(?<![\d.])0\.(?:1|2\.[0-6])(?!\d)")
 """vLLM before 0.2.7 (January 2024), its first with CUDA graphs (pull request 1926)."""
 COMPILED = re.compile(r"0\.(?:\d|1[0-8])(?!\d)")
@@ -85,7 +85,7 @@ def stated_load(cells: Cells, *, unit: str) -> int:
     Raises:
         RowError: it is not stated, or in another unit.
     """
-    load = re.fullmatch(rf"([1-9]\d*){unit}", cells["concurrency_or_batch"].strip())
+    load = re.fullmatch(rf"([1-9]\d{{0,8}}){unit}", cells["concurrency_or_batch"].strip())
     if load is None:
         raise RowError(f"batch not stated{f' as a number{unit}' if unit else ''}")
     return int(load[1])
