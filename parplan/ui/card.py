@@ -13,7 +13,7 @@ from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
 from parplan.planner import Plan, Problem, Result
 from parplan.scenario import CUTS, Answer, Scenario, plan
-from parplan.ui import charts, inputs, ranks
+from parplan.ui import charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, counted, either_way, plain
 from parplan.units import GIB, MS, written_time
@@ -31,6 +31,7 @@ def show(found: Plan, answer: Answer) -> None:
         _title(found, answer, kept)
         show_objections(found)
         _pictures(found, answer.result.problem)
+        _ranks(found, answer.result.problem)
         sections = {"Start it": _commands, "Against another": _against} if found.legal else {}
         if sections:
             tabs = st.tabs(list(sections), key="_section", on_change="rerun")
@@ -90,6 +91,22 @@ def _pictures(found: Plan, problem: Problem) -> None:
         with right:
             st.markdown("**What one token's time is spent on**")
             draw(charts.time_bar(found, theme=theme()), key="time_bar")
+
+
+def _ranks(found: Plan, problem: Problem) -> None:
+    """Which ranks sit where, and which link carries what; a single GPU needs no picture."""
+    if found.gpus == 1:
+        return
+    picture, links = st.columns([3, 2], gap="medium")
+    with picture:
+        st.markdown("**Ranks on GPUs**")
+        draw(topology.picture(found.layout, gpu=problem.gpu, theme=theme()), key="topology")
+    with links:
+        st.markdown("**What travels between them**")
+        rows = pd.DataFrame(
+            topology.carried(found.layout, gpu=problem.gpu), columns=["Cut", "Sends", "Over, one way"]
+        )
+        st.table(rows, border="horizontal", hide_index=True, alt="Which link carries what")
 
 
 def _commands(found: Plan, answer: Answer) -> None:

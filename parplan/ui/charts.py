@@ -42,12 +42,16 @@ FOURFOLD = 2 * np.log10(2)
 """Distance between two ticks of a logarithmic axis."""
 MISSING = {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff", "size": 7, "solidity": 0.3}
 """Hatching of memory that is not there."""
+CHARACTER = 7.2
+"""Width of one character of a label, pixels."""
 OVERFLOW = 1.6
 """Bars longer than this many GPUs' memory are cut off."""
 AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
 """A legend with a place of its own, whatever the size of the plot."""
 OTHERS = "Other layouts"
 """Key of a map's layouts that have no colour of their own."""
+SAME: dict[str, Any] = {"marker": {"opacity": 1}}
+"""A click leaves the other points as they are."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
 
@@ -74,6 +78,24 @@ def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -
     return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
 
 
+def scenario_bars(plans: Mapping[str, Plan], *, theme: Theme) -> Chart:
+    """Memory of the fullest GPU of one plan per scenario, each with its own GPU's capacity.
+
+    Args:
+        plans: by the name of the scenario.
+    """
+    bars = {f"{name}: {plan.layout}": plan.memory for name, plan in plans.items()}
+    figure = _memory_stack(
+        bars,
+        height=max(HEIGHT - 60, 190 + 38 * len(plans)),
+        thickness=0.55,
+        x="GiB on the fullest GPU",
+        theme=theme,
+    )
+    told = " ".join(f"{name} is {memory_words(plan)}" for name, plan in plans.items())
+    return Chart(figure, f"Memory per GPU of {len(plans)} scenarios. {told}")
+
+
 def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
     """Memory of every kind of GPU of one replica, those that stand for the worst rank in bold."""
     bars = {f"<b>{kind.words}</b>" if kind.worst else kind.words: kind.each for kind in kinds}
@@ -95,7 +117,8 @@ def _memory_stack(
         height: of the figure, pixels.
         thickness: of a bar, as a share of the room it has.
     """
-    usable = float(next(iter(bars.values())).usable) / GIB
+    capacities = [float(rank.usable) / GIB for rank in bars.values()]
+    usable, alike = max(capacities), len(set(capacities)) == 1
     amounts = {
         part: [max(float(getattr(rank, part)) / GIB, 0.0) for rank in bars.values()] for part in MEMORY_PARTS
     }
@@ -124,12 +147,22 @@ def _memory_stack(
             yaxis={"autorange": "reversed", "showgrid": False},
             xaxis={"range": [0, min(longest * 1.03, usable * OVERFLOW)]},
             legend={"traceorder": "normal", "entrywidth": 70, **AT_TOP},
-            margin={"t": 84},
-            shapes=[theme.upright(usable, colour=theme.limit)],
+            margin={
+                "t": 84,
+                "l": 14
+                + CHARACTER * max(len(name.removeprefix("<b>").removesuffix("</b>")) for name in bars),
+            },
+            shapes=[theme.upright(usable, colour=theme.limit)]
+            if alike
+            else [
+                theme.upright(size, colour=theme.limit)
+                | {"yref": "y", "y0": place - 0.45, "y1": place + 0.45}
+                for place, size in enumerate(capacities)
+            ],
             annotations=[
                 theme.note(
                     usable,
-                    f"{usable:.1f} GiB usable",
+                    f"{usable:.1f} GiB usable" if alike else "usable",
                     colour=theme.limit,
                     y=1,
                     xanchor="right",
@@ -181,7 +214,7 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
             x="ms per output token",
             barmode="stack",
             yaxis={"showgrid": False, "showticklabels": False},
-            legend={"traceorder": "normal", "entrywidth": 86, **AT_TOP},
+            legend={"traceorder": "normal", "entrywidth": 102, **AT_TOP},
             margin={"t": 92},
         ),
     )
@@ -229,7 +262,8 @@ def _points(
     """Some layouts at some batches."""
     per_user = result.grid(result.serving.tokens_per_s_per_user)[layouts, batches]
     per_gpu = result.grid(result.serving.tokens_per_s_per_gpu)[layouts, batches]
-    named = zip(layouts, result.concurrency[batches], strict=True)
+    names = [str(result.layout.one(layout)) for layout in layouts]
+    named = zip(names, result.concurrency[batches], strict=True)
     return go.Scatter(
         name=name,
         x=per_user,
@@ -237,7 +271,10 @@ def _points(
         mode=mode,
         line={"color": marker["color"], "width": 1},
         marker=marker,
-        text=[f"{result.layout.one(layout)}, {requests:,} requests" for layout, requests in named],
+        text=[f"{layout}, {requests:,} requests" for layout, requests in named],
+        customdata=names,
+        selected=SAME,
+        unselected=SAME,
         hovertemplate=POINT,
     )
 

@@ -1,5 +1,6 @@
 """Figures on the page."""
 
+from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
@@ -16,12 +17,29 @@ def theme() -> Theme:
     return DARK if st.context.theme.type == "dark" else LIGHT
 
 
-def draw(chart: Chart, *, key: str) -> None:
-    """A figure that keeps its place from one run to the next."""
+def clickable() -> bool:
+    """Whether points can be clicked: on a phone, a figure that listens to clicks keeps a finger from scrolling on."""
+    return "Mobi" not in st.context.headers.get("User-Agent", "")
+
+
+def draw(chart: Chart, *, key: str, on_point: Callable[[str], None] | None = None) -> None:
+    """A figure that keeps its place from one run to the next.
+
+    Args:
+        on_point: what a click on a point does, given what the point stands for (its `customdata`).
+    """
+
+    def clicked() -> None:
+        for point in st.session_state[key]["selection"]["points"]:
+            if on_point and "customdata" in point:
+                on_point(str(point["customdata"]))
+
     st.plotly_chart(
         chart.figure,
         key=key,
         theme=None,
+        on_select=clicked if on_point and clickable() else "ignore",
+        selection_mode="points",
         config=CONFIG | {"toImageButtonOptions": {"filename": key}},
         alt=chart.alt,
     )

@@ -51,7 +51,11 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
     best = {spots[index].gpu for index in unbeaten(speeds, -usd)}
     traces = [
         _points(
-            [spot for spot in spots if spot.vendor == vendor], name=vendor, named=best | {chosen}, theme=theme
+            [spot for spot in spots if spot.vendor == vendor],
+            name=vendor,
+            named=best | {chosen},
+            middle=float(speeds.max()) / 2,
+            theme=theme,
         )
         for vendor in VENDORS
         if any(spot.vendor == vendor for spot in spots)
@@ -69,7 +73,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
             height=HEIGHT,
             x="tokens/s per user",
             y="USD per million output tokens",
-            xaxis={"rangemode": "tozero", "range": [0, float(speeds.max()) * 1.3]},
+            xaxis={"rangemode": "tozero", "range": [0, float(speeds.max()) * 1.08]},
             yaxis={"type": "log", "tickvals": TICKS, "ticktext": [f"{tick:g}" for tick in TICKS]},
         ),
     )
@@ -81,7 +85,8 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
     )
 
 
-def _points(spots: Sequence[Spot], *, name: str, named: set[str], theme: Theme) -> go.Scatter:
+def _points(spots: Sequence[Spot], *, name: str, named: set[str], middle: float, theme: Theme) -> go.Scatter:
+    """One vendor's points; names stand on the side where there is more room."""
     place, symbol = VENDORS[name]
     marker: dict[str, Any] = {"color": theme.lines[place], "symbol": symbol, "size": 10}
     return go.Scatter(
@@ -90,8 +95,8 @@ def _points(spots: Sequence[Spot], *, name: str, named: set[str], theme: Theme) 
         y=[spot.usd for spot in spots],
         mode="markers+text",
         marker=marker,
-        text=[f"{GAP}{spot.gpu}" if spot.gpu in named else "" for spot in spots],
-        textposition="middle right",
+        text=[f"{GAP}{spot.gpu}{GAP}" if spot.gpu in named else "" for spot in spots],
+        textposition=["middle left" if spot.speed > middle else "middle right" for spot in spots],
         textfont={"size": 11, "color": theme.text},
         customdata=[f"{spot.gpu}<br>{spot.words}" for spot in spots],
         hovertemplate=POINT,

@@ -11,10 +11,13 @@ from typing import Any, TypeAlias
 import streamlit as st
 from pydantic import ValidationError
 
+from parplan import catalog
 from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, to_query
 from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed
+from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
+from parplan.ui.words import count, plain
 
 Steps: TypeAlias = tuple[float, ...]
 
@@ -79,7 +82,8 @@ def open_link() -> None:
     """Take the scenario from the address bar when a session starts, and leave there only what could be used."""
     if "_messages" in st.session_state:
         return
-    given = {key: st.query_params.get_all(key) for key in st.query_params}
+    asked = {key: st.query_params.get_all(key) for key in st.query_params}
+    given = {key: values for key, values in asked.items() if key not in PLACES}
     scenario, messages = from_query(given)
     st.session_state["_messages"] = messages
     st.session_state["_extra"] = {name: set() for name in STEPS}
@@ -87,7 +91,7 @@ def open_link() -> None:
     used = to_query(scenario, full=True)
     kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
     if kept.keys() != given.keys():
-        st.query_params.from_dict(kept)
+        st.query_params.from_dict(kept | {key: asked[key][-1] for key in PLACES if key in asked})
         st.rerun()  # widgets read the address as it was when the run began
 
 
@@ -175,6 +179,12 @@ def _number(name: str, label: str, *, step: float = 1) -> None:
     )
 
 
+def _in_use(name: str) -> bool:
+    """Whether a folded field differs from its default, here or in the address bar: without its widget, the address bar
+    would lose it. Groups that are neither open nor in use are not built."""
+    return st.session_state.get(name, _default(name)) != _default(name) or name in st.query_params
+
+
 def _typed(name: str) -> None:
     """Move a slider to the number typed beside it."""
     value = st.session_state[f"_exact_{name}"]
@@ -191,11 +201,24 @@ def _exact_numbers() -> None:
 
 def _model() -> None:
     chosen = _choose("model", "Model")
+    if chosen not in (BY_SIZE, BY_CONFIG):
+        st.caption(plain(_described(chosen)))
     if chosen == BY_SIZE:
         _slide("size", "Size, billion parameters")
         _slide("active", "Active per token, billion (0: dense)", below=st.session_state["size"])
     if chosen == BY_CONFIG:
         _config()
+
+
+def _described(name: str) -> str:
+    """A model of the catalogue in one line; the selector may have no room for its whole name."""
+    model = catalog.model(name).transformer
+    active = f", {count(model.active_parameters)} active" if model.is_moe else ""
+    stored = " and ".join(sorted(set(model.native.values()) or {"bf16"}))
+    return (
+        f"{model.name.rpartition('/')[2]}: {count(model.total_parameters)} parameters{active}; "
+        f"context {model.context_length:,}; published in {stored}"
+    )
 
 
 def _take_config() -> None:
@@ -246,9 +269,10 @@ def sidebar() -> None:
         with right:
             _number("tpot", "Each token, ms", step=1)
         for title, fields in FOLDED.items():
-            with st.expander(title, icon=":material/tune:"):
-                for name, (label, step) in fields.items():
-                    _number(name, label, step=step)
+            with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
+                if group.open or any(_in_use(name) for name in fields):
+                    for name, (label, step) in fields.items():
+                        _number(name, label, step=step)
 
 
 def scenario() -> Scenario:

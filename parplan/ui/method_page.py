@@ -6,11 +6,12 @@ from types import FunctionType, ModuleType
 
 import streamlit as st
 
-from parplan import collectives, cost, instances, load, memory, serving, step, traffic, work
+from parplan import allocator, collectives, cost, instances, load, memory, serving, step, traffic, work
 
 CHAPTERS: dict[str, ModuleType] = {
     "Work": work,
     "Memory": memory,
+    "Cache": allocator,
     "Communication": collectives,
     "One step": step,
     "Serving": serving,

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import date
+from functools import lru_cache
 
 import pandas as pd
 import streamlit as st
 
 from parplan.advice import Rung, candidates
 from parplan.instances import Purchase
-from parplan.scenario import Answer, ways_out
+from parplan.scenario import Answer, Scenario, ways_out
 from parplan.ui import charts, inputs
-from parplan.ui.figures import draw, theme
+from parplan.ui.figures import clickable, draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import counted, plain, sentence
 
@@ -31,9 +32,11 @@ def show(answer: Answer) -> None:
         _memory(answer)
     with right:
         _frontier(answer)
-    if best is None or not best.holds:
-        show_ways_out(answer)
+    ways = st.container()
     _sizes(answer)
+    if best is None or not best.holds:
+        with ways:  # some ten plans: the page does not wait for them
+            show_ways_out(answer)
 
 
 def _memory(answer: Answer) -> None:
@@ -51,22 +54,35 @@ def _frontier(answer: Answer) -> None:
     if not result.legal.any():
         st.caption("No layout runs, so there is nothing to compare.")
         return
-    draw(charts.frontier(result, chosen=best.index if best else None, theme=theme()), key="frontier")
-    st.caption("Every point is a layout at a number of requests; the further up and right, the better.")
+    figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
+    draw(figure, key="frontier", on_point=_look_at)
+    way = " Click one to see its card." if clickable() else ""
+    st.caption(f"Every point is a layout at a number of requests; the further up and right, the better.{way}")
+
+
+@lru_cache(maxsize=64)
+def _ways(scenario: Scenario) -> tuple[tuple[str, Scenario, str], ...]:
+    """Words, scenario and verdict of the cheapest changes; the plans themselves are not kept."""
+    return tuple((way.words, way.scenario, way.answer.advice.verdict) for way in ways_out(scenario)[:3])
+
+
+def _look_at(layout: str) -> None:
+    """Open the card of a layout."""
+    st.session_state.update(_ticked=layout, _view="Layouts")
 
 
 def show_ways_out(answer: Answer) -> None:
     """The cheapest changes that make it work, one click away."""
     st.markdown("**Ways out**")
-    ways = ways_out(answer.scenario)
+    ways = _ways(answer.scenario)
     if not ways:
         st.text(
             "No single change makes it fit. Try a smaller model, a larger GPU and a smaller format together."
         )
-    for way in ways[:3]:
+    for words, scenario, verdict in ways:
         button, outcome = st.columns([1, 2], vertical_alignment="center")
-        button.button(sentence(way.words), on_click=inputs.take, args=(way.scenario,), width="stretch")
-        outcome.text(way.answer.advice.verdict)
+        button.button(sentence(words), on_click=inputs.take, args=(scenario,), width="stretch")
+        outcome.text(verdict)
 
 
 def _sizes(answer: Answer) -> None:

@@ -9,6 +9,7 @@ from parplan.planner import Plan
 from parplan.scenario import BY_CONFIG, Answer, Scenario, plan
 from parplan.ui import (
     buy_tab,
+    compare_page,
     curves_tab,
     hardware_tab,
     inputs,
@@ -84,6 +85,12 @@ def _headline(answer: Answer) -> None:
                 "Every setting is in this link; it opens to the same scenario, also after defaults change."
             )
             st.code(link, language=None, wrap_lines=True)
+            st.button(
+                "Add to the comparison",
+                on_click=compare_page.add,
+                args=(answer.scenario,),
+                help="Up to four plans stand side by side on the page Compare.",
+            )
         with st.popover("Save", icon=":material/download:", width="stretch"):
             takeaway.show(answer, link=link)
 

@@ -36,7 +36,8 @@ PRESETS: Mapping[str, Scenario] = {
 
 def choose() -> None:
     """A selector that names the example in use, and moves every widget to the one chosen."""
-    current = next((name for name, scenario in PRESETS.items() if scenario == inputs.scenario()), None)
+    asked = inputs.scenario()
+    current = next((name for name, scenario in PRESETS.items() if scenario == asked), None)
     st.session_state["_preset"] = current
     st.selectbox(
         "Example",

@@ -59,7 +59,8 @@ def _amounts(rank: Ranks) -> tuple[float, ...]:
 def _kind(group: Sequence[Ranks], *, piped: bool, uneven: bool) -> Kind:
     gpus = sum(rank.gpus for rank in group)
     where = f"{_stages([rank.stage + 1 for rank in group])}, " if piped else ""
-    what = f", {group[0].experts:g} experts" if uneven else ""
+    experts = group[0].experts
+    what = f", {experts:g} expert{'s' * (experts != 1)}" if uneven else ""
     return Kind(
         words=sentence(f"{where}{counted(gpus, 'GPU')}{what}"),
         each=group[0].each,

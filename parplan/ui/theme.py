@@ -58,13 +58,14 @@ class Theme:
             "gridcolor": self.faint,
             "zeroline": False,
             "linecolor": self.faint,
-            "automargin": True,
+            "automargin": False,
+            "fixedrange": True,
             "tickfont": {"size": 12},
         }
         base: dict[str, Any] = {
             "template": BLANK,
             "height": height,
-            "margin": {"l": 8, "r": 16, "t": 56, "b": 8},
+            "margin": {"l": 66 if y else 8, "r": 16, "t": 56, "b": 46},
             "font": {"color": self.text, "size": 13},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",

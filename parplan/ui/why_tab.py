@@ -3,7 +3,7 @@
 import streamlit as st
 
 from parplan.scenario import Answer
-from parplan.ui import card, charts, overview_tab
+from parplan.ui import card, charts, explain, overview_tab
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, count, plain
 from parplan.units import written_bytes
@@ -12,8 +12,7 @@ from parplan.units import written_bytes
 def show(answer: Answer) -> None:
     """Reasons first."""
     best, advice = answer.advice.recommended, answer.advice
-    if best is None or not best.holds:
-        overview_tab.show_ways_out(answer)
+    ways = st.container()
     left, right = st.columns([3, 2], gap="medium")
     with left:
         if advice.reasons:
@@ -29,6 +28,10 @@ def show(answer: Answer) -> None:
     if best:
         st.markdown("**What one token's time is spent on**")
         draw(charts.time_bar(best, theme=theme()), key="why_time")
+        explain.show(best, answer)
+    if best is None or not best.holds:
+        with ways:
+            overview_tab.show_ways_out(answer)
 
 
 def _foundations(answer: Answer) -> None:

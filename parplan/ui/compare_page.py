@@ -1,0 +1,216 @@
+"""Two to four scenarios side by side, by link: what they ask for, what each is answered, and where the answers part."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from parplan.comparison import Comparison, Term, compared
+from parplan.links import share_url
+from parplan.planner import Plan
+from parplan.scenario import Answer, Scenario, plan
+from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
+from parplan.ui import charts, inputs
+from parplan.ui.figures import draw, theme
+from parplan.ui.words import plain, sentence, significant
+from parplan.units import GIB, MS, written_time
+
+NAMES = {place: place.upper() for place in PLACES}
+"""What a scenario is called, by its key in the link."""
+LABELS = {
+    "gpu": "GPU",
+    "own_gpu": "Own GPU",
+    "kv": "KV cache",
+    "size": "Billion parameters",
+    "active": "Active, billion",
+    "concurrency": "Concurrent requests",
+    "prompt": "Prompt tokens",
+    "output": "Output tokens",
+    "ttft": "Target for the first token, ms",
+    "tpot": "Target for each token, ms",
+    "discount": "Discount, %",
+    "gpu_hour": "USD per GPU and hour",
+} | {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
+"""Fields as people read them; the others by their own names."""
+LONGEST_VALUE = 40
+"""Characters shown of a value."""
+FIGURES: Mapping[str, Callable[[Answer, Plan], tuple[float, str]]] = {
+    "GPUs": lambda answer, best: (
+        float(best.gpus * answer.scenario.replicas),
+        f"{best.gpus * answer.scenario.replicas:,}",
+    ),
+    "Time per token": lambda _, best: (float(best.serving.tpot), written_time(float(best.serving.tpot))),
+    "Time to first token": lambda _, best: (float(best.serving.ttft), written_time(float(best.serving.ttft))),
+    "Tokens per second": lambda answer, best: (
+        float(best.serving.tokens_per_s) * answer.scenario.replicas,
+        significant(best.serving.tokens_per_s * answer.scenario.replicas),
+    ),
+}
+"""The four figures of a plan: value, and how it is written."""
+
+
+def add(scenario: Scenario) -> None:
+    """Put a scenario into the first free place, or into the last one; for buttons."""
+    free = (place for place in PLACES if not st.session_state.get(place))
+    place = next(free, PLACES[-1])
+    st.session_state[place] = packed_scenario(scenario)
+    st.toast(f"Added as {NAMES[place]}. The page Compare shows it.")
+
+
+def _clear() -> None:
+    st.session_state.update(dict.fromkeys(PLACES, ""))
+
+
+def show() -> None:
+    """Links first, then differences of what is asked, then of what is answered, then why."""
+    st.subheader("Plans side by side", anchor=False)
+    answers = {name: answer for name, text in _texts().items() if text and (answer := _answer(name, text))}
+    if len(answers) < 2:
+        st.text(
+            "Give two plans or more: paste their links, or add the plan on the left, change it, and add it again."
+        )
+        return
+    _asked({name: answer.scenario for name, answer in answers.items()})
+    _verdicts(answers)
+    found = {name: answer.advice.recommended for name, answer in answers.items() if answer.advice.recommended}
+    if len(found) > 1:
+        _figures({name: answers[name] for name in found}, found)
+        _reasons(found)
+        st.markdown("**Where the memory goes, on the fullest GPU**")
+        draw(charts.scenario_bars(found, theme=theme()), key="compared_memory")
+
+
+def _texts() -> dict[str, str]:
+    """One text per scenario, and what to do with all of them."""
+    with st.grid(2, min_column_width=280):
+        texts = {
+            name: st.text_input(
+                f"Plan {name}",
+                key=place,
+                max_chars=LONGEST,
+                bind="query-params",
+                persist_state="session",
+                placeholder="A link to a plan",
+            )
+            for place, name in NAMES.items()
+        }
+    with st.container(horizontal=True):
+        st.button("Add the plan on the left", on_click=add, args=(inputs.scenario(),), icon=":material/add:")
+        scenarios = [scenario for text in texts.values() if text and (scenario := scenario_of(text)[0])]
+        with st.popover("Share", icon=":material/link:", disabled=len(scenarios) < 2):
+            st.caption("All plans are in this link, every setting of each.")
+            st.code(comparison_url(scenarios, base=st.context.url or ""), language=None, wrap_lines=True)
+        st.button("Clear", on_click=_clear, disabled=not any(texts.values()))
+    return {name: text or "" for name, text in texts.items()}
+
+
+def _answer(name: str, text: str) -> Answer | None:
+    """The answer to one text, and what of it could not be used; None where it is no plan."""
+    scenario, messages = scenario_of(text)
+    try:
+        answer = plan(scenario) if scenario else None
+    except (LookupError, ValueError) as error:
+        answer, messages = None, [*messages, str(error)]
+    if messages:
+        st.markdown(
+            f":orange-badge[{name}] Part of it could not be used:" if answer else f":red-badge[{name}]"
+        )
+        st.text("\n".join(sentence(message) for message in messages))
+    return answer
+
+
+def _table(rows: Mapping[str, Sequence[str]], *, title: str, names: Sequence[str]) -> None:
+    """One row per name, one column per scenario."""
+    cells = [[plain(row), *(plain(value) for value in values)] for row, values in rows.items()]
+    st.table(pd.DataFrame(cells, columns=[title, *names]), border="horizontal", hide_index=True, alt=title)
+
+
+def _asked(scenarios: Mapping[str, Scenario]) -> None:
+    """What differs between the questions."""
+    found = differences(list(scenarios.values()))
+    if not found:
+        st.text("All of them ask for the same.")
+        return
+    rows = {
+        LABELS.get(name, sentence(name)): [_value(one) for one in values] for name, values in found.items()
+    }
+    _table(rows, title="What differs", names=list(scenarios))
+
+
+def _value(value: object) -> str:
+    text = (
+        f"{value:,g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def _verdicts(answers: Mapping[str, Answer]) -> None:
+    """One sentence each, and the way to its plan."""
+    for name, answer in answers.items():
+        words, way = st.columns([6, 1], vertical_alignment="center")
+        words.markdown(f"**{name}**  {plain(answer.advice.verdict)}")
+        home = (st.context.url or "").removesuffix("compare")
+        way.link_button(f"Open {name}", share_url(answer.scenario, base=home), width="stretch")
+
+
+def _figures(answers: Mapping[str, Answer], found: Mapping[str, Plan]) -> None:
+    """The four figures; all but the first with how far they are from it."""
+    rows = {}
+    for figure, of in FIGURES.items():
+        (first, written), *others = (of(answers[name], best) for name, best in found.items())
+        rows[figure] = [written, *(f"{text} ({_change(first, value)})" for value, text in others)]
+    _table(rows, title="Recommended layout", names=[f"{name}: {best.layout}" for name, best in found.items()])
+
+
+def _change(first: float, value: float) -> str:
+    """How far a value is from the first one.
+
+    >>> _change(2.0, 1.5), _change(2.0, 2.0), _change(2.0, 9.0)
+    ('-25 %', 'the same', '4.5 times')
+    """
+    if not first or value == first:
+        return "the same" if value == first else "–"
+    return f"{value / first:.1f} times" if value > 3 * first else f"{(value / first - 1) * 100:+.0f} %"
+
+
+def _reasons(found: Mapping[str, Plan]) -> None:
+    """Where time and memory go in each, term by term; the last row is the sum of the others."""
+    (name, first), *others = found.items()
+    pairs = {other: compared(first, second) for other, second in others}
+    for other, pair in pairs.items():
+        st.text(pair.sentence(first=name, second=other))
+    times = {one: float(best.serving.tpot) for one, best in found.items()}
+    memories = {one: float(best.memory.usable) for one, best in found.items()}
+    free = {one: float(best.memory.free) for one, best in found.items()}
+    left, right = st.columns(2, gap="medium")
+    with left:
+        _terms("ms per output token", _merged(pairs, lambda pair: pair.time), {"together": times}, unit=MS)
+    with right:
+        rest = {"free": free, "together": memories}
+        _terms("GiB on the fullest GPU", _merged(pairs, lambda pair: pair.memory), rest, unit=GIB)
+
+
+def _merged(
+    pairs: Mapping[str, Comparison], terms: Callable[[Comparison], tuple[Term, ...]]
+) -> dict[str, list[float]]:
+    """Terms by name: the first plan's value, then that of each other one; the largest difference first."""
+    by_name = [{term.name: term for term in terms(pair)} for pair in pairs.values()]
+    widest = sorted(by_name[0], key=lambda name: -max(abs(terms[name].difference) for terms in by_name))
+    return {name: [by_name[0][name].first, *(terms[name].second for terms in by_name)] for name in widest}
+
+
+def _terms(
+    title: str, terms: Mapping[str, list[float]], rest: Mapping[str, Mapping[str, float]], *, unit: float
+) -> None:
+    """Rows of terms that are there in any plan, then the rest of the sum and the sum."""
+    names = list(next(iter(rest.values())))
+    there = {name: values for name, values in terms.items() if any(values)}
+    there |= {name: list(values.values()) for name, values in rest.items()}
+    rows = {
+        name: [
+            f"{values[0] / unit:,.2f}",
+            *(f"{v / unit:,.2f} ({(v - values[0]) / unit:+,.2f})" for v in values[1:]),
+        ]
+        for name, values in there.items()
+    }
+    _table(rows, title=title, names=names)

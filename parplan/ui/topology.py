@@ -1,0 +1,232 @@
+"""The picture of a layout: which ranks sit on which GPU and node, and which link carries what."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import plotly.graph_objects as go
+
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.planner import CUT_NAMES
+from parplan.topology import FABRICS, NETWORK, Seat, Traffic, seats, traffic
+from parplan.ui.charts import Chart
+from parplan.ui.theme import Theme
+from parplan.ui.words import counted
+from parplan.units import GB
+
+ROW = 8
+"""Squares side by side."""
+MOST_GPUS = 72
+"""One rack. Larger replicas are drawn with one square per node."""
+MOST_BOXES = 64
+"""Nodes drawn of those."""
+GAP = 0.6
+"""Room over the squares of a node, where its name is written, in squares."""
+EDGE = 0.42
+"""From the middle of a square to its side."""
+PIXELS, LINE = 24, 9
+"""Height of a row of squares, and what each line of words in them adds."""
+
+
+@dataclass(frozen=True)
+class Square:
+    """A GPU, or a whole node."""
+
+    x: float
+    y: float
+    words: tuple[str, ...]
+    """Ranks, one kind a line."""
+    about: str
+    """What it says when pointed at."""
+    place: int
+    """Stage, or attention replica: squares of one place have one colour."""
+
+
+def picture(layout: Layout, *, gpu: Gpu, theme: Theme) -> Chart:
+    """One square per GPU in frames that a fast link joins; one per node where there are more than `MOST_GPUS` GPUs.
+
+    Squares of one pipeline stage, without stages of one attention replica, share a colour; a line under squares joins
+    a tensor group.
+    """
+    boxes = [tuple(group) for _, group in groupby(seats(layout, gpu=gpu), key=lambda seat: seat.box)]
+    many = int(layout.gpus) > MOST_GPUS
+    squares = _boxes(boxes, layout) if many else list(_gpus(boxes, layout))
+    frames = [] if many else [_frame(boxes[box], squares, theme=theme) for box in range(len(boxes))]
+    joined = [] if many else _tensor_lines(boxes, squares, layout, theme=theme)
+    across = max(square.x for square in squares) + 0.5
+    down = max(square.y for square in squares) + 0.5
+    figure = go.Figure(
+        data=[_ranks(squares, theme), *([] if many else [_names(boxes, squares, gpu, layout, theme)])],
+        layout=theme.layout(
+            height=int(
+                (PIXELS + LINE * max(len(square.words[:3]) for square in squares)) * (down + 0.6) + 12
+            ),
+            x="",
+            shapes=[*frames, *(_shape(square, theme) for square in squares), *joined],
+            showlegend=False,
+            margin={"l": 4, "r": 4, "t": 4, "b": 4},
+            xaxis={"visible": False, "range": [-0.55, max(across, ROW / 2)], "automargin": False},
+            yaxis={"visible": False, "range": [down + 0.1, -0.5], "automargin": False},
+        ),
+    )
+    return Chart(figure, words(layout, gpu=gpu))
+
+
+def words(layout: Layout, *, gpu: Gpu) -> str:
+    """The picture as a sentence."""
+    boxes = seats(layout, gpu=gpu)[-1].box + 1
+    carried = "; ".join(
+        f"{one.cut}{one.size} over {' and '.join(link for link, _ in one.links)}"
+        for one in traffic(layout, gpu=gpu)
+    )
+    where = f"{layout}: {counted(int(layout.gpus), 'GPU')} in {counted(boxes, box_noun(gpu))}."
+    return f"{where} {carried or 'Nothing travels between GPUs'}."
+
+
+def box_noun(gpu: Gpu) -> str:
+    """What the GPUs of one frame have in common."""
+    return "node" if gpu.fabric == "pcie" or gpu.domain == gpu.node else f"{FABRICS[gpu.fabric]} domain"
+
+
+def carried(layout: Layout, *, gpu: Gpu) -> list[tuple[str, str, str]]:
+    """Cut, what it sends and over what, for the table under the picture."""
+    return [(f"{one.cut}{one.size}", one.carries, _over(one)) for one in traffic(layout, gpu=gpu)]
+
+
+def _over(one: Traffic) -> str:
+    """The links, each with its rate."""
+    return "; ".join(
+        f"{link}, {rate / GB:,.0f} GB/s per GPU" if rate else f"{link}, rate not known"
+        for link, rate in one.links
+    )
+
+
+def _place(seat: Seat, layout: Layout) -> int:
+    return seat.pipeline if int(layout.pipeline) > 1 else seat.data
+
+
+def _gpus(boxes: Sequence[Sequence[Seat]], layout: Layout) -> Iterator[Square]:
+    """One square per GPU, node under node."""
+    rows = -(-len(boxes[0]) // ROW)
+    for number, box in enumerate(boxes):
+        for within, seat in enumerate(box):
+            ranks = seat.words(layout)
+            yield Square(
+                x=within % ROW,
+                y=number * (rows + GAP) + GAP + within // ROW,
+                words=ranks or ("GPU",),
+                about=f"GPU {seat.number}: {', '.join(ranks) or 'the whole model'}",
+                place=_place(seat, layout),
+            )
+
+
+def _boxes(boxes: Sequence[Sequence[Seat]], layout: Layout) -> list[Square]:
+    """One square per node, for replicas of many."""
+    return [
+        Square(
+            x=number % ROW,
+            y=number // ROW,
+            words=_ranges(box, layout)[:2],
+            about=f"Node {number + 1}, {counted(len(box), 'GPU')}: {', '.join(_ranges(box, layout))}",
+            place=_place(box[0], layout),
+        )
+        for number, box in enumerate(boxes[:MOST_BOXES])
+    ]
+
+
+def _ranges(box: Sequence[Seat], layout: Layout) -> tuple[str, ...]:
+    """Ranks of every kind in one node; outermost first, whose ranks differ between nodes."""
+    found = []
+    for name in ("pipeline", "context", "data", "expert", "tensor"):
+        if int(getattr(layout, name)) > 1:
+            ranks = [getattr(seat, name) for seat in box]
+            least, most = min(ranks), max(ranks)
+            found.append(f"{CUT_NAMES[name]}{least}" + (f"-{most}" if most > least else ""))
+    return tuple(found)
+
+
+def _line(colour: str, *, width: float) -> dict[str, Any]:
+    return {"color": colour, "width": width}
+
+
+def _shape(square: Square, theme: Theme) -> dict[str, Any]:
+    colour = theme.lines[square.place % len(theme.lines)]
+    return {
+        "type": "rect",
+        "x0": square.x - EDGE,
+        "x1": square.x + EDGE,
+        "y0": square.y - EDGE,
+        "y1": square.y + EDGE,
+        "line": _line(colour, width=1.5),
+        "fillcolor": colour,
+        "opacity": 0.35,
+        "layer": "below",
+    }
+
+
+def _frame(box: Sequence[Seat], squares: Sequence[Square], *, theme: Theme) -> dict[str, Any]:
+    """The edge of what a fast link joins."""
+    inside = [squares[seat.number] for seat in box]
+    return {
+        "type": "rect",
+        "x0": -0.5,
+        "x1": max(square.x for square in inside) + 0.5,
+        "y0": inside[0].y - 0.5,
+        "y1": inside[-1].y + 0.5,
+        "line": _line(theme.rest, width=1),
+        "layer": "below",
+    }
+
+
+def _tensor_lines(
+    boxes: Sequence[Sequence[Seat]], squares: Sequence[Square], layout: Layout, *, theme: Theme
+) -> list[dict[str, Any]]:
+    """A line under the squares of every tensor group, row by row."""
+    if int(layout.tensor) == 1:
+        return []
+    rows = groupby(
+        (seat for box in boxes for seat in box),
+        key=lambda seat: (seat.number // int(layout.tensor), squares[seat.number].y),
+    )
+    lines = []
+    for (_, y), group in rows:
+        columns = [squares[seat.number].x for seat in group]
+        ends = {"x0": min(columns) - EDGE, "x1": max(columns) + EDGE, "y0": y + 0.46, "y1": y + 0.46}
+        lines.append({"type": "line", **ends, "line": _line(theme.text, width=2)})
+    return lines
+
+
+def _ranks(squares: Sequence[Square], theme: Theme) -> go.Scatter:
+    return go.Scatter(
+        x=[square.x for square in squares],
+        y=[square.y for square in squares],
+        text=["<br>".join(square.words[:3]) for square in squares],
+        customdata=[square.about for square in squares],
+        mode="text",
+        textfont={"size": 10, "color": theme.text},
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _names(
+    boxes: Sequence[Sequence[Seat]], squares: Sequence[Square], gpu: Gpu, layout: Layout, theme: Theme
+) -> go.Scatter:
+    """Name of every frame, and what reaches it over the network."""
+    far = ", ".join(f"{one.cut}{one.size}" for one in traffic(layout, gpu=gpu) if one.far)
+    noun = box_noun(gpu)
+    noun = noun[:1].upper() + noun[1:]
+    return go.Scatter(
+        x=[-0.5] * len(boxes),
+        y=[squares[box[0].number].y - 0.5 for box in boxes],
+        text=[
+            f"{noun} {number + 1}" + (f"; over {NETWORK}: {far}" if far else "")
+            for number in range(len(boxes))
+        ],
+        mode="text",
+        textposition="top right",
+        textfont={"size": 11, "color": theme.text},
+        hoverinfo="skip",
+        cliponaxis=False,
+    )

@@ -1,0 +1,158 @@
+"""The page Compare, the picture of the ranks, and how a number is made, without a browser."""
+
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from parplan import Scenario, catalog, plan
+from parplan.layout import Layout
+from parplan.shortlist import packed_scenario
+from parplan.ui import explain, topology
+from parplan.ui.theme import DARK, LIGHT, Theme
+
+APP = Path(__file__).parents[1] / "app.py"
+ONE, TWO = Scenario(), Scenario(gpu="h200-sxm", concurrency=128)
+
+
+def compare() -> None:
+    from parplan.ui import compare_page, inputs
+
+    inputs.open_link()
+    inputs.sidebar()
+    compare_page.show()
+
+
+def compared(*texts: str) -> AppTest:
+    page = AppTest.from_function(compare, default_timeout=60)
+    for place, text in zip("abcd", texts, strict=False):
+        page.query_params[place] = text
+    return run(page)
+
+
+def run(page: AppTest) -> AppTest:
+    page.run()
+    assert [(failure.message, failure.stack_trace) for failure in page.exception] == []
+    return page
+
+
+def table(page: AppTest, title: str) -> dict[str, list[str]]:
+    found = next(table.value for table in page.main.table if table.value.columns[0] == title)
+    return {
+        row[0].replace("\\", ""): [cell.replace("\\", "") for cell in row[1:]] for row in found.to_numpy()
+    }
+
+
+def said(page: AppTest) -> str:
+    return "\n".join(str(text.value) for text in page.main.text)
+
+
+def number(cell: str) -> float:
+    return float(cell.split(" ")[0].replace(",", ""))
+
+
+def test_it_says_what_to_do_until_there_are_two() -> None:
+    assert "two plans or more" in said(compared())
+    assert "two plans or more" in said(compared(packed_scenario(ONE)))
+
+
+def test_differences_come_first_then_verdicts_figures_and_memory() -> None:
+    page = compared(packed_scenario(ONE), "?gpu=h200-sxm&concurrency=128")
+    assert said(page).count("could not be used") == 0
+    differing = table(page, "What differs")
+    assert differing == {"GPU": ["h100-sxm", "h200-sxm"], "Concurrent requests": ["64", "128"]}
+    verdicts = "\n".join(str(text.value) for text in page.main.markdown).replace("\\", "")
+    for scenario in (ONE, TWO):
+        assert plan(scenario).advice.verdict in verdicts
+    figures = table(page, "Recommended layout")
+    assert list(figures) == ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
+    assert all("(" in second and "(" not in first for first, second in figures.values())
+    (bars,) = page.get("plotly_chart")
+    assert "2 scenarios" in bars.proto.alt
+
+
+def test_terms_add_up_for_every_plan_speculative_ones_too() -> None:
+    drafting = Scenario(model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="b200-sxm", draft=3)
+    page = compared(packed_scenario(ONE), packed_scenario(TWO), packed_scenario(drafting))
+    for title in ("ms per output token", "GiB on the fullest GPU"):
+        rows = table(page, title)
+        together = rows.pop("together")
+        for place, total in enumerate(together):
+            parts = sum(number(values[place]) for values in rows.values())
+            assert parts == pytest.approx(number(total), abs=0.006 * len(rows))
+
+
+def test_bad_links_are_explained_and_the_rest_is_used() -> None:
+    page = compared("gpu=h1000&output=512", "nonsense", packed_scenario(TWO))
+    assert "'h1000' is not known" in said(page)
+    assert "This is not a link to a plan" in said(page)
+    assert table(page, "What differs")["Output tokens"] == ["512", "1,024"]
+
+
+def test_a_comparison_does_not_disturb_the_plan_in_the_same_address() -> None:
+    page = AppTest.from_file(str(APP), default_timeout=60)
+    page.query_params.update({"a": packed_scenario(TWO), "gpu": "l40s"})
+    run(page)
+    assert said(page) == ""
+    assert page.selectbox(key="gpu").value == "l40s"
+
+
+def test_the_plan_on_the_left_takes_the_first_free_place() -> None:
+    page = compared(packed_scenario(TWO))
+    page.selectbox(key="gpu").set_value("l40s")
+    run(page)
+    next(button for button in page.main.button if button.label == "Add the plan on the left").click()
+    run(page)
+    assert table(page, "What differs")["GPU"] == ["h200-sxm", "l40s"]
+
+
+def test_text_from_a_link_is_never_markdown() -> None:
+    beacon = "![x](https://elsewhere.invalid/p.png)"
+    page = compared(f"gpu={beacon}", packed_scenario(TWO))
+    assert "elsewhere.invalid" in said(page)
+    assert not any("elsewhere.invalid" in str(shown.value) for shown in (*page.markdown, *page.caption))
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("layout", "gpu", "squares"),
+    [
+        (Layout(tensor=2), "h100-sxm", 2),
+        (Layout(tensor=8, pipeline=2), "h100-sxm", 16),
+        (Layout(data=64, expert=64), "h200-sxm", 64),
+        (Layout(data=144, expert=144), "h200-sxm", 18),
+        (Layout(tensor=4, pipeline=16), "l40s", 64),
+        (Layout(tensor=8, data=9), "gb200-nvl72", 72),
+    ],
+)
+def test_the_picture_has_a_square_per_gpu_or_per_node_where_there_are_many(
+    layout: Layout, gpu: str, squares: int, theme: Theme
+) -> None:
+    shown = topology.picture(layout, gpu=catalog.gpus()[gpu], theme=theme)
+    figure = go.Figure(shown.figure)
+    assert len(figure.data[0].x) == squares
+    assert str(layout) in shown.alt
+    assert figure.layout.height < 700
+
+
+def test_every_figure_is_explained_and_its_table_ends_in_the_figure() -> None:
+    answer = plan(ONE)
+    best = answer.advice.recommended
+    assert best is not None
+    for name, explained in explain.EXPLAINED.items():
+        rows = explain.table(explained(answer, best))
+        assert rows.iloc[-1, 0] == "together", name
+        assert len(rows) > 1
+
+
+def test_the_explanation_is_built_when_it_is_asked_for() -> None:
+    page = AppTest.from_file(str(APP), default_timeout=60)
+    run(page)
+    page.session_state["_view"] = "Why"
+    closed = len(run(page).main.table)
+    page.session_state["_explain"] = True
+    page.session_state["_figure"] = "KV cache"
+    opened = run(page).main.table
+    assert len(opened) == closed + 1
+    assert "64 requests × 80 layers × 2\\,048 tokens × 2 KiB" in opened[-1].value.to_string()
