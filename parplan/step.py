@@ -399,7 +399,7 @@ def prefill_attention(mixer: Mixer, *, at: Placement, tokens: Tokens, prior: Tok
 
 
 def attention_work(parts: Sequence[tuple[int, Roofline]], *, sequences: Count) -> Roofline:
-    """Attention of all layers for several sequences; every kind of layer is bound by its own longer side."""
+    """Attention of all layers for several sequences, arithmetic and traffic each summed over the kinds of layer."""
     return Roofline(
         compute=cast(Seconds, sum(count * part.compute for count, part in parts)) * sequences,
         memory=cast(Seconds, sum(count * part.memory for count, part in parts)) * sequences,
