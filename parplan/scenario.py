@@ -17,7 +17,7 @@ from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
-from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
+from parplan.hub import ConfigError, ModelEntry, transformer_from_config, transformer_of_size
 from parplan.instances import discounted, next_power_of_two, own_machines, weight_bytes
 from parplan.memory import Settings
 from parplan.own_gpu import OWN, unpacked_gpu
@@ -44,6 +44,11 @@ TRIED_GPUS = 64
 BILLION = 1e9
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
+LONGEST_CONFIG = 20_000
+"""Characters of a packed config.json in a link."""
+UNNAMED, LONGEST_NAME = "config.json", 100
+NAMED, SEPARATE = "hub_id", "hf_quant_config"
+"""Keys of a packed config.json that hold the model's id, and the content of a separate quantisation file."""
 LARGEST_CONFIG = 1 << 18
 """Bytes a packed config.json may unpack to."""
 
@@ -64,7 +69,7 @@ class Scenario(Value):
     """Total parameters in billions, when the model is given by its size."""
     active: float = Field(default=0, ge=0, le=2000, allow_inf_nan=False)
     """Active parameters in billions of a mixture of experts given by its size. 0: a dense model."""
-    config: str = Field(default="", max_length=20_000)
+    config: str = Field(default="", max_length=LONGEST_CONFIG)
     """A config.json, packed by `packed`, when the model is given by one."""
     weights: str = "fp8"
     """Format of the weights, or "native": as the checkpoint is published."""
@@ -149,14 +154,54 @@ def packed(text: str) -> str:
     """A config.json as a short string a link can carry.
 
     Raises:
-        ConfigError: the text is not JSON, or not the config of a language model.
+        ConfigError: the text is not JSON, not the config of a language model, or too long for a link.
     """
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"this is not JSON: {error}") from error
-    transformer_from_config(config, name="config.json")
-    return packed_json(config)
+    return packed_model(config)
+
+
+def packed_model(config: Any) -> str:
+    """The same for a config that is parsed already; its name and a separate quantisation file may be among it.
+
+    Raises:
+        ConfigError: it is not the config of a language model, or too long for a link.
+    """
+    described(config)
+    short = packed_json(config)
+    if len(short) > LONGEST_CONFIG:
+        raise ConfigError(f"packed it has {len(short):,} characters, and a link carries {LONGEST_CONFIG:,}")
+    return short
+
+
+def described(config: Any) -> Transformer:
+    """The model of a config.json, with what `packed_entry` may have put beside it.
+
+    Raises:
+        ConfigError: it is not the config of a language model.
+    """
+    if not isinstance(config, Mapping):
+        return transformer_from_config(config, name=UNNAMED)
+    separate = config.get(SEPARATE)
+    return transformer_from_config(
+        config,
+        name=str(config.get(NAMED) or UNNAMED)[:LONGEST_NAME],
+        quantization=separate if isinstance(separate, Mapping) else None,
+    )
+
+
+def packed_entry(entry: ModelEntry) -> str:
+    """A model fetched from the Hub, as a string a link can carry; its id and quantisation file stay with it.
+
+    Raises:
+        ConfigError: as for `packed_model`.
+    """
+    beside: dict[str, object] = {NAMED: entry.name}
+    if entry.quantization:
+        beside[SEPARATE] = entry.quantization
+    return packed_model({**entry.config, **beside})
 
 
 def unpacked(text: str) -> Mapping[str, object]:
@@ -243,7 +288,7 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
         ConfigError: a packed config that describes no model.
     """
     if scenario.model == BY_CONFIG:
-        return transformer_from_config(unpacked(scenario.config), name="config.json")
+        return described(unpacked(scenario.config))
     if scenario.model == BY_SIZE:
         active = scenario.active * BILLION if scenario.active else None
         return transformer_of_size(scenario.size * BILLION, active=active)

@@ -1,5 +1,6 @@
 """The page without a browser: what it says to good, odd and bad input."""
 
+import hashlib
 import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -8,8 +9,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
 
+from parplan.hub import ConfigError, DownloadError, Hub, ModelEntry
 from parplan.links import from_query
-from parplan.scenario import Scenario, plan
+from parplan.provenance import Source
+from parplan.scenario import Scenario, packed, plan
 from parplan.ui.inputs import FOLDED
 from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
@@ -386,3 +389,39 @@ def test_every_field_of_the_scenario_has_its_widget() -> None:
     keys = {widget.key for kind in ("number_input", "selectbox", "select_slider") for widget in at.get(kind)}
     asked = {name for name in Scenario.model_fields if name not in kept}
     assert asked - {"size", "active"} <= keys
+
+
+def test_a_model_is_fetched_from_the_hub_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def entry(_: Hub, name: str) -> ModelEntry:
+        asked.append(name)
+        if "/" not in name:
+            raise DownloadError(f"{name!r} is not an id of the form organisation/model")
+        source = Source.model_validate({"text": "made up for this test", "read": "2026-11-29"})
+        quantized = {"quantization": {"quant_algo": "FP8"}}
+        return ModelEntry(name=name, source=source, config=LLAMA_CONFIG, quantization=quantized)
+
+    monkeypatch.setattr(Hub, "entry", entry)
+    page = opened()
+    page.selectbox(key="model").set_value("config")
+    run(page)
+    page.text_input(key="_hub_id").set_value("nonsense")
+    next(button for button in page.button if button.label == "Fetch").click()
+    run(page)
+    assert "not an id" in said(page)
+    page.text_input(key="_hub_id").set_value("somebody/their-llama")
+    next(button for button in page.button if button.label == "Fetch").click()
+    run(page)
+    assert asked == ["nonsense", "somebody/their-llama"]
+    assert verdict(page).startswith(plain("their-llama in FP8"))
+    scenario, messages = from_query(shared(page))
+    assert messages == []
+    assert plan(scenario).result.problem.transformer.name == "somebody/their-llama"
+    assert plan(scenario).result.problem.transformer.native["dense_ffn"] == "fp8"
+
+
+def test_a_config_too_long_for_a_link_is_refused_with_a_reason() -> None:
+    noise = {f"key_{i}": hashlib.sha256(str(i).encode()).hexdigest() for i in range(600)}
+    with pytest.raises(ConfigError, match="a link carries"):
+        packed(json.dumps(LLAMA_CONFIG | noise))

@@ -4,7 +4,7 @@ The address bar holds what differs from the defaults. It is read once, when a se
 cannot be had is replaced and said so. Steps of a slider always include the value a link brought, however odd.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,15 +12,17 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.hub import ConfigError
+from parplan.hub import ConfigError, DownloadError, Hub
 from parplan.links import from_query, known_names, to_query
-from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed
+from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed, packed_entry
 from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
 from parplan.ui.words import count, plain
 
 Steps: TypeAlias = tuple[float, ...]
 
+LONGEST_ID = 200
+"""Characters of a Hub id."""
 STEPS: dict[str, Steps] = {
     "size": (0.5, 1, 1.5, 2, 3, 4, 7, 8, 9, 12, 14, 20, 24, 27, 30, 32, 40, 50, 70, 100, 120, 140, 180, 235, 300, 400,
              500, 670, 800, 1000, 1500, 2000),
@@ -221,26 +223,48 @@ def _described(name: str) -> str:
     )
 
 
-def _take_config() -> None:
-    """Plan for the pasted config.json, or say why not."""
+def _take(pack: Callable[[], str]) -> None:
+    """Plan for the model somebody gives, or say why not."""
     try:
-        st.session_state["config"] = packed(st.session_state["_pasted"])
+        st.session_state["config"] = pack()
         st.session_state["_config_error"] = ""
-    except ConfigError as error:
+    except (ConfigError, DownloadError) as error:
         st.session_state["_config_error"] = str(error)
 
 
+def _take_pasted() -> None:
+    _take(lambda: packed(st.session_state["_pasted"]))
+
+
+def _take_uploaded() -> None:
+    given = st.session_state["_uploaded"]
+    if given is not None:
+        _take(lambda: packed(given.getvalue().decode("utf-8", errors="replace")))
+
+
+def _take_fetched() -> None:
+    _take(lambda: packed_entry(Hub.from_environment().entry(st.session_state["_hub_id"].strip())))
+
+
 def _config() -> None:
-    """A config.json to paste, and the packed form that the link carries."""
+    """A config.json to paste, to upload or to fetch, and the packed form that the link carries."""
     st.text_area(
         "config.json",
         key="_pasted",
         height=140,
         max_chars=LARGEST_CONFIG,
-        on_change=_take_config,
+        on_change=_take_pasted,
         placeholder='{"architectures": ["LlamaForCausalLM"], ...}',
         help="From the model's page on the Hub. Nothing is sent anywhere but into your link.",
     )
+    st.file_uploader("Or a file", type="json", key="_uploaded", on_change=_take_uploaded)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.text_input("Or a Hub id", key="_hub_id", max_chars=LONGEST_ID, placeholder="organisation/model")
+        st.button(
+            "Fetch",
+            on_click=_take_fetched,
+            help="This server asks the Hub, or the mirror HF_ENDPOINT names, for the model's config.",
+        )
     if error := st.session_state.get("_config_error"):
         st.text(f"Not used: {error}")
     st.text_input("The same, as the link carries it", key="config", bind="query-params", disabled=True)

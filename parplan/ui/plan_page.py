@@ -65,7 +65,9 @@ def show() -> None:
 def _unplannable(scenario: Scenario, error: Exception) -> None:
     if scenario.model == BY_CONFIG and not scenario.config:
         st.subheader("Paste a config.json on the left", anchor=False)
-        st.text("Its architecture is read, and the plan follows at once.")
+        st.text(
+            "Or upload it, or fetch it by its Hub id: its architecture is read, and the plan follows at once."
+        )
         return
     st.subheader("This cannot be planned", anchor=False)
     st.text(str(error))
