@@ -18,7 +18,7 @@ TIME_TERMS = {
     "engine": "the engine's own work",
     "draft": "drafting",
 }
-"""Parts of a decode step, in words."""
+"""Parts of a decode step, in words; with the share of other requests' prompts they make up the time per token."""
 
 
 @dataclass(frozen=True)

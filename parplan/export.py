@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
 from parplan.advice import Rung
+from parplan.comparison import TIME_TERMS
 from parplan.formats import Precision
 from parplan.layout import Layout
 from parplan.planner import Plan
@@ -16,20 +17,6 @@ from parplan.work import INDEX_BYTES
 
 Json: TypeAlias = dict[str, Any]
 
-BREAKDOWN = (
-    "linear",
-    "attention",
-    "experts",
-    "all_reduce",
-    "all_to_all",
-    "send",
-    "launch",
-    "head",
-    "engine",
-    "bubble",
-    "draft",
-)
-"""Parts of a decode step; together with the prefill share they make up the time per output token."""
 WINDOW_FULL = 10**9
 """A length at which every window is full, tokens."""
 
@@ -48,7 +35,7 @@ def layout_json(layout: Layout) -> Json:
 def plan_json(plan: Plan) -> Json:
     """One layout: memory in GiB on the worst rank, times in ms."""
     memory, serving = plan.memory, plan.serving
-    parts = {part: _number(getattr(serving.decode, part) / MS) for part in BREAKDOWN}
+    parts = {part: _number(getattr(serving.decode, part) / MS) for part in TIME_TERMS}
     return {
         "layout": layout_json(plan.layout),
         "gpus": plan.gpus,

@@ -13,7 +13,7 @@ from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.objections import Case, Objection, broken, narrower_tensor, objection, objections
+from parplan.objections import Case, Objection, broken, narrower_tensor, objections
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.units import Array
@@ -312,11 +312,6 @@ class Result:
         per_gpu = self.grid(self.serving.tokens_per_s_per_gpu)[layouts, batch]
         best = unbeaten(per_user, per_gpu)
         return layouts[best], batch[best]
-
-    def first_reason(self, index: int) -> str:
-        """Why a layout is impossible, in words; empty when it is not."""
-        rule = next((name for name, mask in self.errors.items() if mask[index]), None)
-        return "" if rule is None else objection(rule, self.case(index)).reason
 
     def nearest_legal(self, index: int) -> Layout | None:
         """The legal layout that differs least from one: fewest doublings and halvings of its cuts, then fewest GPUs."""
