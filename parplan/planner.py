@@ -162,14 +162,22 @@ def batches(workload: Workload, *, points: int = 32) -> Counts:
 
 def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
     """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
-    at = partial(picked, shape=shape, index=index)
     if isinstance(values, np.ndarray | float | int):
-        return cast(Values, np.broadcast_to(values, shape)[index])
+        return cast(Values, _picked(np.asarray(values), shape=shape, index=index))
+    at = partial(picked, shape=shape, index=index)
     if isinstance(values, Mapping):
         return cast(Values, {name: at(part) for name, part in values.items()})
     if is_dataclass(values) and not isinstance(values, type):
-        return replace(values, **{f.name: at(getattr(values, f.name)) for f in fields(values)})
+        return cast(Values, type(values)(**{f.name: at(getattr(values, f.name)) for f in fields(values)}))
     return values
+
+
+def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    """One array at an index; a single place is found without spreading the array first."""
+    if len(index) == len(shape) and all(isinstance(place, int) for place in index):
+        own = zip(values.shape, index[len(shape) - values.ndim :], strict=True)
+        return values[tuple(0 if size == 1 else place for size, place in own)]
+    return np.broadcast_to(values, shape)[index]
 
 
 FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
@@ -217,9 +225,15 @@ class Plan:
     """Legal, and both targets are met."""
     memory: Memory
     serving: Serving
-    objections: tuple[Objection, ...]
+    case: Case
+    """What the rules judge."""
     nearest: Layout | None
     """The legal layout that differs least, for a layout that is not legal. None: it is legal, or none is."""
+
+    @cached_property
+    def objections(self) -> tuple[Objection, ...]:
+        """Everything wrong with it, in words, errors first; composed when somebody asks."""
+        return objections(self.case)
 
 
 @dataclass(frozen=True)
@@ -330,7 +344,17 @@ class Result:
         return replace(case, narrower=int(self.narrower[index]))
 
     def plan(self, index: int) -> Plan:
-        """One layout at the asked concurrency, with every objection in words."""
+        """One layout at the asked concurrency."""
+        if index not in self._plans:
+            self._plans[index] = self._plan(index)
+        return self._plans[index]
+
+    @cached_property
+    def _plans(self) -> dict[int, Plan]:
+        """Those asked for so far, by index."""
+        return {}
+
+    def _plan(self, index: int) -> Plan:
         case = self.case(index)
         return Plan(
             index=index,
@@ -341,7 +365,7 @@ class Result:
             in_time=bool(self.in_time[index]),
             memory=case.memory,
             serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
-            objections=objections(case),
+            case=case,
             nearest=None if self.legal[index] else self.nearest_legal(index),
         )
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
@@ -125,6 +126,8 @@ def test_every_tab_shows_something_whatever_is_asked(query: dict[str, str], tab:
     charts = page.get("plotly_chart")
     assert len(charts) <= TABS[tab]
     assert all(figure.proto.alt for figure in charts)
+    for figure in charts:
+        go.Figure(json.loads(figure.proto.spec))  # raises for what Plotly does not know
     assert all(table.proto.alt for table in page.dataframe)
 
 
