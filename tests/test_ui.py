@@ -73,6 +73,8 @@ def said(page: AppTest) -> str:
 
 
 def shared(page: AppTest) -> dict[str, list[str]]:
+    page.session_state["_open_Share"] = True
+    run(page)
     return parse_qs(urlsplit(page.code[0].value).query, keep_blank_values=True)
 
 
@@ -156,6 +158,8 @@ def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
 
 def test_an_exact_number_moves_its_slider() -> None:
     page = opened()
+    page.session_state["_open_Exact numbers"] = True
+    run(page)
     page.number_input(key="_exact_prompt").set_value(3333)
     run(page)
     assert page.select_slider(key="prompt").value == 3333
@@ -326,7 +330,9 @@ def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
 
 
 def test_three_files_can_be_taken_away() -> None:
-    names = [getattr(found, "label", "") for found in opened().get("download_button")]
+    page = opened()
+    page.session_state["_open_Save"] = True
+    names = [getattr(found, "label", "") for found in run(page).get("download_button")]
     assert names == ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"]
 
 

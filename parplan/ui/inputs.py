@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import streamlit as st
 from pydantic import ValidationError
+from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan import catalog
 from parplan.hub import ConfigError, DownloadError, Hub
@@ -194,11 +195,17 @@ def _typed(name: str) -> None:
     st.session_state[name] = value
 
 
+def folded(label: str, *, icon: str) -> PopoverContainer:
+    """A button with something behind it, to be built only while it is open."""
+    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
+
+
 def _exact_numbers() -> None:
-    with st.popover("Exact numbers", icon=":material/edit:", width="stretch"):
-        for name, label in EXACT.items():
-            st.session_state[f"_exact_{name}"] = st.session_state[name]
-            st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
+    with folded("Exact numbers", icon=":material/edit:") as exact:
+        if exact.open:
+            for name, label in EXACT.items():
+                st.session_state[f"_exact_{name}"] = st.session_state[name]
+                st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
 
 
 def _model() -> None:
@@ -301,7 +308,8 @@ def sidebar() -> None:
 
 def scenario() -> Scenario:
     """What the widgets say. They run in a browser, so they are checked like any other input."""
-    chosen = {name: st.session_state[name] for name in Scenario.model_fields if name in st.session_state}
+    state = st.session_state.to_dict()
+    chosen = {name: state[name] for name in Scenario.model_fields if name in state}
     try:
         return Scenario.model_validate(chosen)
     except ValidationError:
