@@ -24,7 +24,7 @@ def locked(text: str) -> dict[str, str]:
     >>> locked("# made\\nstreamlit==1.67.0 \\\\\\n    --hash=sha256:00\\n")
     {'streamlit': '1.67.0'}
     """
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
 def licence(package: Distribution) -> str:
