@@ -281,7 +281,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=int, choices=(1, 2, 3), help="play one of the three rounds")
     asked = parser.parse_args(words)
     seconds = min(asked.seconds, MOST_SECONDS)
-    rounds = (
+    rounds: tuple[Round, ...] = (
         Round("a move every 2 s", PEOPLE, 1),
         Round("only looking", IDLE, 1, slowest_allowed=10),
         Round("a move every 2 s", 2 * PEOPLE, 2),
