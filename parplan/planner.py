@@ -217,6 +217,17 @@ class Plan:
     index: int
     """Its place in the result."""
 
+    def __eq__(self, other: object) -> bool:
+        """The same layout with the same memory and speed, whichever result it is a part of."""
+        return isinstance(other, Plan) and (self.layout, self.memory, self.serving) == (
+            other.layout,
+            other.memory,
+            other.serving,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.layout)
+
     @cached_property
     def layout(self) -> Layout:
         """How the model is cut."""
