@@ -27,6 +27,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from parplan.units import MIB
 
@@ -48,8 +49,8 @@ GROWTH, MEMORY = 1 * MIB, 500 * MIB
 class Session:
     """One person's browser, as the server sees it."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, *, below: str = "") -> None:
+        self.address = f"ws://localhost:{port}{below}/_stcore/stream"
         self.verdict = ""
         self.faults: list[str] = []
         self.times: list[float] = []
@@ -62,8 +63,8 @@ class Session:
     async def open(self, query: str = "") -> float:
         """Connect and wait for the first page; seconds it took."""
         start = time.perf_counter()
-        address = f"ws://localhost:{self.port}/_stcore/stream"
-        self._socket = await connect(address, subprotocols=["streamlit"], max_size=None, compression=None)  # type: ignore[list-item]
+        spoken = [Subprotocol("streamlit")]
+        self._socket = await connect(self.address, subprotocols=spoken, max_size=None, compression=None)
         await self._rerun(BackMsg(), query=query)
         return time.perf_counter() - start
 

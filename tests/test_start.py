@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -213,10 +214,7 @@ def test_it_serves_as_nobody_reads_only_and_asks_nobody(tmp_path: Path) -> None:
         )
     try:
         wait_until_healthy(port, server=server)
-        with ThreadPoolExecutor(
-            1
-        ) as apart:  # a browser of an earlier test may keep a loop running in this thread
-            apart.submit(asyncio.run, visit(port)).result()
+        apart(visit(port))
         user = Path(f"/proc/{server.pid}/status").read_text("ascii").partition("Uid:")[2].split()[0]
         assert int(user) == (NOBODY if root else os.geteuid())
     finally:
@@ -228,8 +226,14 @@ def test_it_serves_as_nobody_reads_only_and_asks_nobody(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-async def visit(port: int) -> None:
-    session = Session(port)
+def apart(visited: Coroutine[Any, Any, None]) -> None:
+    """Run in a thread of its own: a browser of an earlier test may keep a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, visited).result()
+
+
+async def visit(port: int, *, below: str = "") -> None:
+    session = Session(port, below=below)
     await session.open()
     assert session.verdict == plain(plan(Scenario()).advice.verdict)
     await session.move(3)
@@ -249,6 +253,7 @@ def test_a_base_path_moves_everything_below_it() -> None:
         wait_until_healthy(port, server=server, below=f"/{below}")
         with urlopen(f"http://localhost:{port}/{below}/", timeout=5) as answer:
             assert b"<title>" in answer.read()
+        apart(visit(port, below=f"/{below}"))
     finally:
         server.kill()
         server.wait()
