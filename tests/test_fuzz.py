@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from parplan import Scenario
+from parplan import Scenario, catalog
 from parplan.export import FORMULA, NUMBER
 from parplan.links import share_url
 from parplan.logs import log_figures, scenario_from
@@ -71,6 +71,12 @@ FAMILIES = (
     "llama", "deepseek_v3", "qwen3_next", "gpt_oss", "gemma3", "llama4", "mixtral", "glm4_moe", "nemotron_h", "jamba",
     "deepseek_v32", "minimax_m2", "kimi_k2", "qwen2_vl",
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def started() -> None:
+    """The catalogue is read before anybody comes, as when the page starts."""
+    catalog.check()
 
 
 @given(st.dictionaries(settings_of_links, texts | numbers.map(str), min_size=1))
