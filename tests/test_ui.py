@@ -158,8 +158,6 @@ def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
 
 def test_an_exact_number_moves_its_slider() -> None:
     page = opened()
-    page.session_state["_open_Exact numbers"] = True
-    run(page)
     page.number_input(key="_exact_prompt").set_value(3333)
     run(page)
     assert page.select_slider(key="prompt").value == 3333

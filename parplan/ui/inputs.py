@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import streamlit as st
 from pydantic import ValidationError
-from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan import catalog
 from parplan.hub import ConfigError, DownloadError, Hub
@@ -195,17 +194,11 @@ def _typed(name: str) -> None:
     st.session_state[name] = value
 
 
-def folded(label: str, *, icon: str) -> PopoverContainer:
-    """A button with something behind it, to be built only while it is open."""
-    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
-
-
 def _exact_numbers() -> None:
-    with folded("Exact numbers", icon=":material/edit:") as exact:
-        if exact.open:
-            for name, label in EXACT.items():
-                st.session_state[f"_exact_{name}"] = st.session_state[name]
-                st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
+    with st.popover("Exact numbers", icon=":material/edit:", width="stretch"):
+        for name, label in EXACT.items():
+            st.session_state[f"_exact_{name}"] = st.session_state[name]
+            st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
 
 
 def _model() -> None:

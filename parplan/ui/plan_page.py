@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import streamlit as st
+from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan.links import share_url
 from parplan.planner import Plan
@@ -81,12 +82,17 @@ def _headline(answer: Answer) -> None:
         if assumed := answer.result.problem.transformer.assumed:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with actions:
-        with inputs.folded("Share", icon=":material/link:") as share:
+        with _folded("Share", icon=":material/link:") as share:
             if share.open:
                 _share(answer)
-        with inputs.folded("Save", icon=":material/download:") as save:
+        with _folded("Save", icon=":material/download:") as save:
             if save.open:
                 takeaway.show(answer, link=_link(answer))
+
+
+def _folded(label: str, *, icon: str) -> PopoverContainer:
+    """A button with something behind it, to be built only while it is open; below it there must be room for that."""
+    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
 
 
 def _link(answer: Answer) -> str:
