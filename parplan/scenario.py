@@ -387,7 +387,7 @@ class Elsewhere:
 
     gpu: Gpu
     plan: Plan | None
-    """The recommended layout. None: nothing runs."""
+    """The recommended layout, apart from the others. None: nothing runs."""
     confidence: Confidence | None
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
@@ -417,7 +417,7 @@ def _elsewhere(problem: Problem) -> Elsewhere:
     best = None if index is None else result.plan(index)
     return Elsewhere(
         gpu=problem.gpu,
-        plan=best,
+        plan=None if best is None else result.alone(best.index).plan(0),
         confidence=None if best is None else confidence(problem, layout=best.layout),
         words=verdict(result, best),
     )
