@@ -47,6 +47,7 @@ LAYERS: tuple[str, ...] = (
     "catalog",
     "confidence",
     "scenario",
+    "across",
     "links",
     "shortlist",
     "export",

@@ -164,6 +164,10 @@ def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) ->
     """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
     at = partial(picked, shape=shape, index=index)
     if isinstance(values, np.ndarray | float | int):
+        if (
+            isinstance(values, np.ndarray) and values.shape == shape
+        ):  # most are; the look is cheaper than the call
+            return cast(Values, values[index])
         return cast(Values, np.broadcast_to(values, shape)[index])
     if isinstance(values, Mapping):
         return cast(Values, {name: at(part) for name, part in values.items()})
@@ -217,9 +221,15 @@ class Plan:
     """Legal, and both targets are met."""
     memory: Memory
     serving: Serving
-    objections: tuple[Objection, ...]
     nearest: Layout | None
     """The legal layout that differs least, for a layout that is not legal. None: it is legal, or none is."""
+    case: Case
+    """The layout as the rules judge it."""
+
+    @cached_property
+    def objections(self) -> tuple[Objection, ...]:
+        """Everything wrong with it, in words, errors first; written when somebody asks."""
+        return objections(self.case)
 
 
 @dataclass(frozen=True)
@@ -330,7 +340,7 @@ class Result:
         return replace(case, narrower=int(self.narrower[index]))
 
     def plan(self, index: int) -> Plan:
-        """One layout at the asked concurrency, with every objection in words."""
+        """One layout at the asked concurrency."""
         case = self.case(index)
         return Plan(
             index=index,
@@ -341,8 +351,8 @@ class Result:
             in_time=bool(self.in_time[index]),
             memory=case.memory,
             serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
-            objections=objections(case),
             nearest=None if self.legal[index] else self.nearest_legal(index),
+            case=case,
         )
 
 
@@ -388,7 +398,16 @@ def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[
 
 def solve(problem: Problem) -> Result:
     """Every candidate layout at every batch, judged."""
-    layout, concurrency = candidate_layouts(problem), batches(problem.workload)
+    return judged(problem, layout=candidate_layouts(problem), concurrency=batches(problem.workload))
+
+
+def judged(problem: Problem, *, layout: Layout, concurrency: Counts) -> Result:
+    """Layouts at batches, judged.
+
+    Args:
+        layout: [layouts], one or more.
+        concurrency: ascending, the asked one among them, [batches].
+    """
     held, served = evaluate(problem, layout=layout.column(), concurrency=concurrency)
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
     shape = (*layout.shape, concurrency.size)

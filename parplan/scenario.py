@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from math import inf
 from typing import Annotated, Any, TypeAlias
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from parplan import catalog
-from parplan.advice import Advice, advise, recommended_index, verdict
+from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS
 from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
@@ -361,47 +361,6 @@ def plan(scenario: Scenario) -> Answer:
     result = solve(problem_of(scenario))
     found = advise(result, instances=offers(scenario, gpu=result.problem.gpu))
     return Answer(scenario=scenario, result=result, advice=found)
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A scenario on another GPU."""
-
-    gpu: Gpu
-    plan: Plan | None
-    """The recommended layout. None: nothing runs."""
-    confidence: Confidence | None
-    """How far its times may be off. None: nothing runs, or the engine is a bound."""
-    words: str
-    """The answer in one sentence."""
-
-
-def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
-    """The same scenario planned on every GPU of the catalogue, by GPU name: the best layout of each, nothing more.
-
-    At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits.
-
-    Raises:
-        UnknownNameError: a name the catalogue does not know.
-    """
-    asked, found = problem_of(scenario), {}
-    for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
-        budget = scenario.budget or default_budget(asked.transformer, asked.precision, gpu=gpu)
-        budget = min(budget, TRIED_GPUS)
-        found[name] = _elsewhere(replace(asked, gpu=gpu, budget=budget))
-    return found
-
-
-def _elsewhere(problem: Problem) -> Elsewhere:
-    result = solve(problem)
-    index = recommended_index(result)
-    best = None if index is None else result.plan(index)
-    return Elsewhere(
-        gpu=problem.gpu,
-        plan=best,
-        confidence=None if best is None else confidence(problem, layout=best.layout),
-        words=verdict(result, best),
-    )
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
+from parplan.across import Elsewhere, plans_across
 from parplan.cost import Bill, bought_for, cheapest, cost, energy_per_token, replicas_held
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
 from parplan.planner import Plan
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Elsewhere, Scenario, plans_across, price_terms
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, price_terms
 from parplan.ui import inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
