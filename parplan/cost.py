@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from math import inf
 
 from parplan.hardware import Instance
-from parplan.instances import Purchase
+from parplan.instances import Purchase, bought
 from parplan.load import instances_needed
 from parplan.units import Count, Number, TokensPerSecond, Usd
 
@@ -98,15 +98,14 @@ def energy_per_token(power: Number, *, rate: TokensPerSecond) -> Number:
 
 
 def replicas_held(purchase: Purchase, *, gpus: int) -> int:
-    """Replicas that machines bought for one replica hold when their spare GPUs run more of them.
-
-    A machine smaller than a replica lends no spare GPUs to others.
+    """Replicas that bought machines hold: several in one where they fit, several machines for one where they do not.
 
     Args:
         purchase: enough machines for one replica.
         gpus: of one replica.
     """
-    return max(purchase.instance.gpus // gpus, 1)
+    size = purchase.instance.gpus
+    return purchase.count * (size // gpus) if size >= gpus else purchase.count // -(-gpus // size)
 
 
 def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
@@ -117,7 +116,7 @@ def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
         replicas: how many.
         gpus: of one replica.
     """
-    return Purchase(instance, int(instances_needed(replicas, gpus=gpus, instance=instance.gpus)))
+    return bought(instance, count=int(instances_needed(replicas, gpus=gpus, instance=instance.gpus)))
 
 
 @dataclass(frozen=True)
