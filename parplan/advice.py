@@ -42,6 +42,13 @@ class Rung:
         return 0.0 if self.plan is None else float(self.plan.serving.tokens_per_s) * max(self.replicas - 1, 1)
 
     @property
+    def requests_per_s(self) -> float:
+        """Requests per second, likewise."""
+        return (
+            0.0 if self.plan is None else float(self.plan.serving.requests_per_s) * max(self.replicas - 1, 1)
+        )
+
+    @property
     def layout(self) -> str:
         """The layout and how often it runs, in words; empty where nothing does."""
         if self.plan is None:

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from math import inf
 
 from parplan.hardware import Instance
-from parplan.instances import Purchase, bought
+from parplan.instances import Purchase, bought, cheapest_first
 from parplan.load import instances_needed
 from parplan.units import Count, Number, TokensPerSecond, Usd
 
@@ -126,6 +126,30 @@ class Bill:
     purchase: Purchase
     replicas: int
     cost: Cost
+
+
+def bill(
+    purchase: Purchase, *, replicas: int, requests_per_s: Number, prompt: Count, output: Count
+) -> Bill | None:
+    """What work costs on machines that were bought; None where no price is known.
+
+    Args:
+        purchase: all of them, paid for whether idle or not.
+        replicas: that run on them.
+        requests_per_s: what all replicas together are given to answer.
+        prompt: prompt tokens of a mean request.
+        output: output tokens of a mean request.
+    """
+    if purchase.price is None:
+        return None
+    return Bill(
+        purchase, replicas, cost(purchase.price, requests_per_s=requests_per_s, prompt=prompt, output=output)
+    )
+
+
+def fleets(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
+    """As many of the same machines as replicas need, cheapest first, unpriced last."""
+    return cheapest_first(bought_for(one.instance, replicas=replicas, gpus=gpus) for one in found)
 
 
 def cheapest(bills: Iterable[Bill]) -> Bill | None:

@@ -30,6 +30,8 @@ class Spot:
 
     gpu: str
     """Label."""
+    name: str
+    """Short name, as it is chosen by; it has room in the picture."""
     vendor: str
     words: str
     """Layout and machines."""
@@ -53,7 +55,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
         _points(
             [spot for spot in spots if spot.vendor == vendor],
             name=vendor,
-            named=best | {chosen},
+            named=best - {chosen},
             middle=float(speeds.max()) / 2,
             theme=theme,
         )
@@ -64,7 +66,15 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
         ring = {"color": theme.text, "symbol": "circle-open", "size": 19, "line": {"width": 2.5}}
         traces.append(
             go.Scatter(
-                name="Chosen", x=[own[0].speed], y=[own[0].usd], mode="markers", marker=ring, hoverinfo="skip"
+                name="Chosen",
+                x=[own[0].speed],
+                y=[own[0].usd],
+                mode="markers+text",
+                marker=ring,
+                text=[own[0].name],
+                textposition="bottom center",
+                textfont={"size": 11, "color": theme.text},
+                hoverinfo="skip",
             )
         )
     figure = go.Figure(
@@ -95,7 +105,7 @@ def _points(spots: Sequence[Spot], *, name: str, named: set[str], middle: float,
         y=[spot.usd for spot in spots],
         mode="markers+text",
         marker=marker,
-        text=[f"{GAP}{spot.gpu}{GAP}" if spot.gpu in named else "" for spot in spots],
+        text=[f"{GAP}{spot.name}{GAP}" if spot.gpu in named else "" for spot in spots],
         textposition=["middle left" if spot.speed > middle else "middle right" for spot in spots],
         textfont={"size": 11, "color": theme.text},
         customdata=[f"{spot.gpu}<br>{spot.words}" for spot in spots],
