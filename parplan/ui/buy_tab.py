@@ -79,7 +79,10 @@ def _energy(rung: Rung, *, tdp: float | None) -> str:
 
 def _offers(rung: Rung, scenario: Scenario) -> None:
     if not rung.purchases:
-        st.text("No machine in the catalogue has so many of this GPU, or a network that joins them.")
+        st.text(
+            "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network. "
+            "With a price of your own (Prices, on the left) it is reckoned here."
+        )
         return
     key = f"offers_{rung.name}"
     rows = [_offer(rung, purchase, scenario) for purchase in rung.purchases]

@@ -13,8 +13,10 @@ from parplan.ui.theme import Theme
 from parplan.ui.words import significant
 
 HEIGHT = 420
-GAP = "\N{NO-BREAK SPACE}" * 3
+GAP = "\N{NO-BREAK SPACE}"
 """Between a marker and its name."""
+ROOM = 0.7
+"""Share of the width up to which a name has room on the right, where no point that beats its own can be."""
 VENDORS = {"NVIDIA": (2, "circle"), "AMD": (1, "diamond"), "Intel": (0, "square")}
 """Vendor -> its place among the theme's line colours, and its marker."""
 TICKS = [usd * size for size in (0.01, 0.1, 1, 10, 100, 1000) for usd in (1, 2, 5)]
@@ -56,7 +58,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
             [spot for spot in spots if spot.vendor == vendor],
             name=vendor,
             named=best - {chosen},
-            middle=float(speeds.max()) / 2,
+            middle=float(speeds.max()) * ROOM,
             theme=theme,
         )
         for vendor in VENDORS
@@ -72,7 +74,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
                 mode="markers+text",
                 marker=ring,
                 text=[own[0].name],
-                textposition="bottom center",
+                textposition="top center",
                 textfont={"size": 11, "color": theme.text},
                 hoverinfo="skip",
             )

@@ -26,8 +26,8 @@ FILLED, ALONE = "run more replicas", "stand idle"
 COLUMNS = {
     "GPU": st.column_config.TextColumn(pinned=True),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Of one replica"),
-    "Layout": st.column_config.TextColumn(width=120),
-    "Status": st.column_config.TextColumn(width=110),
+    "Layout": st.column_config.TextColumn(width=150),
+    "Status": st.column_config.TextColumn(width=80),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "± token": st.column_config.NumberColumn(
         format="percent", help="How far the time per token may be off, from measurements of its kind"
@@ -37,7 +37,10 @@ COLUMNS = {
         format="percent", help="How far the time to first token may be off"
     ),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
-    **{name: column for name, column in prices.COLUMNS.items() if name != "Price of"},
+    **{
+        name: prices.COLUMNS[name]
+        for name in ("USD/M output", "USD/M input", "USD/M total", "USD/request", "USD/hour")
+    },
     "Machines": st.column_config.TextColumn(help="The cheapest per token of the providers asked for"),
     "Replicas on them": st.column_config.NumberColumn(format="%d"),
     "Price of": prices.COLUMNS["Price of"],

@@ -24,7 +24,7 @@ ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
 ASKED_RATE, FULL_LOAD = "at the mean rate", "fully loaded"
 """What the cost of a token is reckoned at."""
 COLUMNS = {
-    "Machines": st.column_config.TextColumn(pinned=True),
+    "Machines": st.column_config.TextColumn(pinned=True, width=250),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Paid for"),
     **{name: column for name, column in prices.COLUMNS.items() if name != "Price of"},
     "Region": st.column_config.TextColumn(),

@@ -21,7 +21,7 @@ COLUMNS = {
     ),
     "USD/request": st.column_config.NumberColumn(format="%.5f"),
     "Price of": st.column_config.TextColumn(
-        help="The day the price was valid, and its age once it is older than 30 days"
+        help="The day the price was valid, and its age in days once it is older than 30"
     ),
 }
 """What machines and their work cost, in every table."""
@@ -47,11 +47,11 @@ def price_day(priced: date | None, *, today: date) -> str:
     """The day a price was valid, and its age once it is stale.
 
     >>> price_day(date(2026, 9, 19), today=date(2026, 11, 29)), price_day(date(2026, 11, 1), today=date(2026, 11, 29))
-    ('2026-09-19 (71 days)', '2026-11-01')
+    ('2026-09-19, 71 d', '2026-11-01')
     """
     if priced is None:
         return "day not known"
-    return f"{priced} ({age(priced, today=today):.0f} days)" if stale(priced, today=today) else str(priced)
+    return f"{priced}, {age(priced, today=today):.0f} d" if stale(priced, today=today) else str(priced)
 
 
 def worth(days: Iterable[date | None], *, today: date) -> str:
