@@ -26,6 +26,8 @@ LAYERS: tuple[str, ...] = (
     "step",
     "serving",
     "disaggregation",
+    "replicas",
+    "waiting",
     "load",
     "instances",
     "cost",

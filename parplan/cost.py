@@ -7,7 +7,7 @@ from math import inf
 
 from parplan.hardware import Instance
 from parplan.instances import Purchase, bought, cheapest_first
-from parplan.load import instances_needed
+from parplan.replicas import instances_needed
 from parplan.units import Count, Number, TokensPerSecond, Usd
 
 SECONDS_PER_HOUR = 3600.0

@@ -8,8 +8,8 @@ import numpy as np
 
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
-from parplan.load import instances_needed
 from parplan.provenance import Source
+from parplan.replicas import instances_needed
 from parplan.transformer import Transformer
 from parplan.units import Bytes, Count, Number, Usd
 from parplan.work import cache_bytes

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from parplan.layout import Layout
-from parplan.load import Load, load, prompts_per_step, replicas_needed
+from parplan.load import Load, load, prompts_per_step
 from parplan.planner import Result, picked
+from parplan.replicas import replicas_needed
 from parplan.serving import Serving
 from parplan.units import Array, Number, Seconds
 from parplan.workload import Workload
