@@ -263,21 +263,30 @@ def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
     return (*own, *(one for one in listed if one.gpu != gpu.name))
 
 
-def price_terms(scenario: Scenario) -> str:
-    """What the prices are, as a sentence.
+def list_terms(scenario: Scenario) -> str:
+    """What the prices of providers are, as a sentence.
 
-    >>> price_terms(Scenario()), price_terms(Scenario(discount=30))
+    >>> list_terms(Scenario()), list_terms(Scenario(discount=30))
     ('List prices on demand.', '30 % off list prices on demand.')
     """
-    if scenario.gpu_hour:
-        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
-    if scenario.gpu == OWN:
-        return "Your own hardware: give a price per GPU and hour to see what tokens cost."
     return (
         f"{scenario.discount:g} % off list prices on demand."
         if scenario.discount
         else "List prices on demand."
     )
+
+
+def price_terms(scenario: Scenario) -> str:
+    """What the prices of the scenario's GPU are, as a sentence.
+
+    >>> price_terms(Scenario()), price_terms(Scenario(discount=30, gpu_hour=2))
+    ('List prices on demand.', 'Your own price: 2.00 USD per GPU and hour.')
+    """
+    if scenario.gpu_hour:
+        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
+    if scenario.gpu == OWN:
+        return "Your own hardware: give a price per GPU and hour to see what tokens cost."
+    return list_terms(scenario)
 
 
 def transformer_asked_for(scenario: Scenario) -> Transformer:

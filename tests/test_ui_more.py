@@ -113,6 +113,11 @@ def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
     assert table["Machines"].notna().any()
 
 
+def test_an_own_price_beside_discounted_ones_says_so() -> None:
+    words = whispered(opened("Hardware", gpu_hour="2.1", discount="25"))
+    assert "Your own price: 2.10 USD per GPU and hour. Other GPUs: 25 % off list prices on demand." in words
+
+
 def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
     page = opened("Hardware", model="Qwen/Qwen2.5-7B-Instruct")
     busy = page.dataframe[0].value.set_index("GPU")["USD/M output"].dropna()

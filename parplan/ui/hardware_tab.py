@@ -12,8 +12,9 @@ from parplan.across import Elsewhere, plans_across
 from parplan.cost import Bill, bill, cheapest, energy_per_token, fleets, replicas_held
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
+from parplan.own_gpu import OWN
 from parplan.planner import Plan
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, price_terms
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
 from parplan.ui import inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
@@ -138,7 +139,7 @@ def _picture(options: Sequence[Option], answer: Answer) -> None:
     spots = [
         Spot(
             gpu=option.found.gpu.label,
-            name=option.found.gpu.name,
+            name=option.found.gpu.label if option.found.gpu.name == OWN else option.found.gpu.name,
             vendor=option.found.gpu.vendor,
             words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
             speed=float(plan.serving.tokens_per_s_per_user),
@@ -158,9 +159,10 @@ def _notes(options: Sequence[Option], scenario: Scenario) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
     fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
+    terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
-        f"{price_terms(scenario)} One point per GPU, with its best layout; named where no other is both cheaper "
-        "and faster.",
+        terms if terms == others else f"{terms} Other GPUs: {others}",
+        "One point per GPU, with its best layout; named where no other is both cheaper and faster.",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
         f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",
