@@ -42,6 +42,13 @@ class Rung:
         return 0.0 if self.plan is None else float(self.plan.serving.tokens_per_s) * max(self.replicas - 1, 1)
 
     @property
+    def requests_per_s(self) -> float:
+        """Requests per second, likewise."""
+        return (
+            0.0 if self.plan is None else float(self.plan.serving.requests_per_s) * max(self.replicas - 1, 1)
+        )
+
+    @property
     def layout(self) -> str:
         """The layout and how often it runs, in words; empty where nothing does."""
         if self.plan is None:
@@ -368,7 +375,7 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
 
 
 def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
-    """Why the textbook number of GPUs and the full answer differ."""
+    """Why the textbook number of GPUs and the full answer differ, or that they agree."""
     sums = (
         f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
         f"{written_bytes(result.problem.gpu.memory)} per GPU"
@@ -379,10 +386,15 @@ def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
         return f"{sums}: {found.gpus}, as many as the full answer."
     if plan.gpus < found.gpus:
         return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} do with what is really kept."
+    fewest = best_index(result, among=result.holds)
+    if fewest is not None and (held := int(result.gpus[fewest])) <= found.gpus:
+        slow = _limit(result, fewest)
+        why = f"for the targets: {held} give {slow}" if slow else "which do it better."
+        return f"{sums}: {found.gpus}, and {held} hold every request. The full answer is {plan.gpus}, {why}"
     lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve
     return (
         f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses {written_bytes(float(lost))} to "
-        "activations, overhead and reserve, some parts are repeated on every GPU, and targets may ask for more."
+        "activations, overhead and reserve, and some parts are repeated on every GPU."
     )
 
 

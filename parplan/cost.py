@@ -6,8 +6,8 @@ from datetime import date, timedelta
 from math import inf
 
 from parplan.hardware import Instance
-from parplan.instances import Purchase
-from parplan.load import instances_needed
+from parplan.instances import Purchase, bought, cheapest_first
+from parplan.replicas import instances_needed
 from parplan.units import Count, Number, TokensPerSecond, Usd
 
 SECONDS_PER_HOUR = 3600.0
@@ -98,15 +98,14 @@ def energy_per_token(power: Number, *, rate: TokensPerSecond) -> Number:
 
 
 def replicas_held(purchase: Purchase, *, gpus: int) -> int:
-    """Replicas that machines bought for one replica hold when their spare GPUs run more of them.
-
-    A machine smaller than a replica lends no spare GPUs to others.
+    """Replicas that bought machines hold: several in one where they fit, several machines for one where they do not.
 
     Args:
         purchase: enough machines for one replica.
         gpus: of one replica.
     """
-    return max(purchase.instance.gpus // gpus, 1)
+    size = purchase.instance.gpus
+    return purchase.count * (size // gpus) if size >= gpus else purchase.count // -(-gpus // size)
 
 
 def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
@@ -117,7 +116,7 @@ def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
         replicas: how many.
         gpus: of one replica.
     """
-    return Purchase(instance, int(instances_needed(replicas, gpus=gpus, instance=instance.gpus)))
+    return bought(instance, count=int(instances_needed(replicas, gpus=gpus, instance=instance.gpus)))
 
 
 @dataclass(frozen=True)
@@ -127,6 +126,30 @@ class Bill:
     purchase: Purchase
     replicas: int
     cost: Cost
+
+
+def bill(
+    purchase: Purchase, *, replicas: int, requests_per_s: Number, prompt: Count, output: Count
+) -> Bill | None:
+    """What work costs on machines that were bought; None where no price is known.
+
+    Args:
+        purchase: all of them, paid for whether idle or not.
+        replicas: that run on them.
+        requests_per_s: what all replicas together are given to answer.
+        prompt: prompt tokens of a mean request.
+        output: output tokens of a mean request.
+    """
+    if purchase.price is None:
+        return None
+    return Bill(
+        purchase, replicas, cost(purchase.price, requests_per_s=requests_per_s, prompt=prompt, output=output)
+    )
+
+
+def fleets(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
+    """As many of the same machines as replicas need, cheapest first, unpriced last."""
+    return cheapest_first(bought_for(one.instance, replicas=replicas, gpus=gpus) for one in found)
 
 
 def cheapest(bills: Iterable[Bill]) -> Bill | None:

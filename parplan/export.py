@@ -8,10 +8,13 @@ from typing import Any, TypeAlias
 
 from parplan.advice import Rung
 from parplan.comparison import TIME_TERMS
+from parplan.cost import bill, energy_per_token, fleets
 from parplan.formats import Precision
+from parplan.instances import Purchase, purchases
 from parplan.layout import Layout
 from parplan.planner import Plan
-from parplan.scenario import Answer
+from parplan.scenario import Answer, Scenario
+from parplan.traffic import traffic_asked_for
 from parplan.transformer import Recurrent, Transformer
 from parplan.units import MS, gib
 from parplan.work import INDEX_BYTES
@@ -84,24 +87,93 @@ def plan_json(plan: Plan) -> Json:
     }
 
 
-def rung_json(rung: Rung) -> Json:
-    """A step of the ladder, with what to buy."""
+def machines_json(purchase: Purchase) -> Json:
+    """Machines that are bought together."""
+    priced = purchase.instance.priced
+    return {
+        "provider": purchase.instance.provider,
+        "name": purchase.instance.name,
+        "count": purchase.count,
+        "gpus": purchase.gpus,
+        "usd_per_hour": purchase.price,
+        "priced": priced and priced.isoformat(),
+    }
+
+
+def cost_json(purchase: Purchase, *, replicas: int, requests_per_s: float, scenario: Scenario) -> Json | None:
+    """What requests and tokens cost on machines, each figure all of the cost; None where no price is known."""
+    found = bill(
+        purchase,
+        replicas=replicas,
+        requests_per_s=requests_per_s,
+        prompt=scenario.prompt,
+        output=scenario.output,
+    )
+    if found is None:
+        return None
+    return {
+        "usd_per_request": _number(found.cost.per_request),
+        "usd_per_million_output_tokens": _number(found.cost.per_million_output),
+        "usd_per_million_input_tokens": _number(found.cost.per_million_input),
+        "usd_per_million_tokens": _number(found.cost.per_million_tokens),
+    }
+
+
+def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
+    """A step of the ladder, with what to buy, and what tokens cost there while it is always busy.
+
+    Args:
+        tdp: of one GPU, watts. None: not known, and so is the energy.
+    """
+    busy = rung.requests_per_s
     return {
         "name": rung.name,
         "meaning": rung.meaning,
         "gpus": rung.gpus,
         "replicas": rung.replicas,
         "layout": rung.plan and layout_json(rung.plan.layout),
+        "joules_per_output_token": None
+        if tdp is None or rung.gpus is None
+        else _number(energy_per_token(tdp * rung.gpus, rate=rung.tokens_per_s)),
         "instances": [
-            {
-                "provider": purchase.instance.provider,
-                "name": purchase.instance.name,
-                "count": purchase.count,
-                "gpus": purchase.gpus,
-                "usd_per_hour": purchase.price,
-                "priced": purchase.instance.priced and purchase.instance.priced.isoformat(),
-            }
+            machines_json(purchase)
+            | {"cost": cost_json(purchase, replicas=rung.replicas, requests_per_s=busy, scenario=scenario)}
             for purchase in rung.purchases
+        ],
+    }
+
+
+def load_json(answer: Answer) -> Json | None:
+    """What the asked rate takes and costs, at its mean and fully loaded; None without a rate or a layout."""
+    best, scenario = answer.advice.recommended, answer.scenario
+    if best is None or not scenario.rate:
+        return None
+    found = traffic_asked_for(
+        answer.result, best.index, rate=scenario.rate, peak=scenario.peak, replicas=scenario.replicas
+    )
+    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
+    rates = {"cost_at_mean_rate": scenario.rate} | (
+        {"cost_fully_loaded": found.bearable} if found.bearable else {}
+    )
+    return {
+        "replicas": found.replicas,
+        "gpus": _number(found.busiest.gpus),
+        "bearable_requests_per_s": _number(found.bearable),
+        "knee_requests_per_s": _number(found.knee),
+        "gives_way_first": found.replica.limit,
+        "utilisation_mean": _number(found.mean.utilisation),
+        "utilisation_peak": _number(found.busiest.utilisation),
+        "ttft_p50_ms_peak": _number(found.busiest.ttft_p50 / MS),
+        "ttft_p95_ms_peak": _number(found.busiest.ttft_p95 / MS),
+        "wait_mean_ms_peak": _number(found.busiest.wait_mean / MS),
+        "in_hand_peak": _number(found.busiest.in_hand),
+        "instances": [
+            machines_json(bought)
+            | {
+                name: cost_json(bought, replicas=found.replicas, requests_per_s=rate, scenario=scenario)
+                for name, rate in rates.items()
+            }
+            for bought in fleets(offers, replicas=found.replicas, gpus=best.gpus)
         ],
     }
 
@@ -124,14 +196,17 @@ def answer_json(answer: Answer) -> Json:
         "recommended": advice.recommended and plan_json(advice.recommended),
         "reasons": list(advice.reasons),
         "alternatives": list(advice.alternatives),
-        "smallest": rung_json(smallest)
+        "smallest": rung_json(smallest, scenario=answer.scenario, tdp=result.problem.gpu.tdp)
         | {
             "napkin_gpus": advice.napkin.gpus,
             "napkin_weights_gib": gib(advice.napkin.weights),
             "napkin_kv_gib": gib(advice.napkin.kv),
             "note": advice.napkin_note,
         },
-        "ladder": [rung_json(rung) for rung in advice.ladder],
+        "ladder": [
+            rung_json(rung, scenario=answer.scenario, tdp=result.problem.gpu.tdp) for rung in advice.ladder
+        ],
+        "load": load_json(answer),
         "precision": precision_json(result.problem.precision),
         "plans": [plan_json(result.plan(index)) for index in range(result.shape[0])],
     }

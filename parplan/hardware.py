@@ -78,6 +78,8 @@ class Instance(Value):
     gpu: str
     """Name of a GPU in the catalogue."""
     gpus: int = Field(ge=1)
+    lot: int = Field(default=1, ge=1)
+    """So many are sold together (18 trays of a rack)."""
     network: BytesPerSecondField | None = None
     """One-way network bandwidth to other nodes, per GPU. None: not published, or none."""
     vcpus: int | None = None

@@ -8,8 +8,8 @@ import numpy as np
 
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
-from parplan.load import instances_needed
 from parplan.provenance import Source
+from parplan.replicas import instances_needed
 from parplan.transformer import Transformer
 from parplan.units import Bytes, Count, Number, Usd
 from parplan.work import cache_bytes
@@ -93,6 +93,16 @@ class Purchase:
         return None if self.instance.price is None else self.count * self.instance.price
 
 
+def bought(instance: Instance, *, count: int) -> Purchase:
+    """At least so many of one machine, in the lots it is sold in.
+
+    >>> tray = Instance.model_construct(lot=18)
+    >>> bought(tray, count=2).count, bought(tray, count=19).count
+    (18, 36)
+    """
+    return Purchase(instance, -(-count // instance.lot) * instance.lot)
+
+
 def purchases(instances: Iterable[Instance], *, gpu: Gpu, gpus: int) -> tuple[Purchase, ...]:
     """Every way to buy at least `gpus` GPUs of one type, cheapest first, unpriced last.
 
@@ -101,7 +111,7 @@ def purchases(instances: Iterable[Instance], *, gpu: Gpu, gpus: int) -> tuple[Pu
     """
     enough, one_rack = min(gpus, gpu.node), gpu.node < gpus <= gpu.domain
     found = [
-        Purchase(instance, -(-gpus // instance.gpus))
+        bought(instance, count=-(-gpus // instance.gpus))
         for instance in instances
         if instance.gpu == gpu.name
         and instance.gpus >= enough
@@ -135,7 +145,7 @@ def machines_with_spare(replicas: Count, *, gpus: Count, instance: Count) -> Cou
 def surviving(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
     """As many of the same machines as still run so many replicas when any one machine is lost, cheapest first."""
     return cheapest_first(
-        Purchase(one.instance, int(machines_with_spare(replicas, gpus=gpus, instance=one.instance.gpus)))
+        bought(one.instance, count=int(machines_with_spare(replicas, gpus=gpus, instance=one.instance.gpus)))
         for one in found
     )
 

@@ -17,6 +17,14 @@ from parplan.layout import Layout
 from parplan.memory import tier_value
 from parplan.serving import Serving
 from parplan.units import Array, Count, Number, Seconds
+from parplan.waiting import (
+    HALVINGS,
+    crowding,
+    parts,
+    prompt_wait,
+    prompt_wait_chance,
+    quantile_beyond,
+)
 from parplan.workload import Workload
 
 KNEE_WAITING = 0.05
@@ -25,10 +33,6 @@ TINY = 1e-12
 """A rate that stands for none, and a share by which to stay below one."""
 BUSIEST = 0.999
 """Most of a replica's time that prompts are taken to fill; beyond, an engine puts prompts off."""
-HALVINGS = 30
-"""Halvings of a bracket when a root is looked for: nine digits."""
-ALIKE = 1e-3
-"""Relative difference between two rates that a formula with a pole where they meet is kept at."""
 RANKS = (np.arange(16) + 0.5) / 16
 """A sample of newcomers, by the rank of the state they find; evenly spread."""
 MOMENTS = np.arange(16) * ((np.sqrt(5) - 1) / 2) % 1
@@ -96,39 +100,6 @@ def utilisation(arrival_rate: Number, *, sustained: Number) -> Number:
     0.25
     """
     return arrival_rate / sustained
-
-
-def replicas_needed(arrival_rate: Number, *, sustained: Number, peak: Number, ceiling: Number) -> Count:
-    """Replicas that carry an arrival rate at its peak and stay within a utilisation.
-
-        ceil(arrival rate x peak / (ceiling x sustained)), at least one
-
-    Args:
-        arrival_rate: mean requests per second over all replicas.
-        sustained: requests per second one replica answers with all slots taken.
-        peak: busiest over mean arrival rate, one or more.
-        ceiling: utilisation allowed at the peak, above 0 and below 1. Knee over sustained rate keeps waits rare.
-
-    >>> float(replicas_needed(10.0, sustained=2.5, peak=1.5, ceiling=0.75))
-    8.0
-    """
-    exact = arrival_rate * peak / (ceiling * sustained)
-    return np.maximum(np.ceil(exact * (1 - TINY)), 1.0)  # 3.0000000000000004 replicas are three
-
-
-def instances_needed(replicas: Count, *, gpus: Count, instance: Count) -> Count:
-    """Instances that hold the replicas: several in one where they fit, several for one where they do not.
-
-    Args:
-        replicas: how many.
-        gpus: of one replica.
-        instance: GPUs of one instance.
-
-    >>> float(instances_needed(5, gpus=2, instance=8)), float(instances_needed(5, gpus=16, instance=8))
-    (2.0, 10.0)
-    """
-    held, taken = np.floor(np.divide(instance, gpus)), np.ceil(np.divide(gpus, instance))
-    return np.where(held >= 1, np.ceil(replicas / np.maximum(held, 1)), replicas * taken)[()]
 
 
 def prompts_per_step(engine: Engine, *, gpu: Gpu, workload: Workload) -> Number:
@@ -203,29 +174,6 @@ def queue(serving: Serving, *, layout: Layout) -> Queue:
     )
 
 
-def crowding(share: Number, *, variation: Number) -> Number:
-    """Variance of the number of running requests over that of requests which share the replica evenly.
-
-    Prompts go first: one more arrival takes a slot and holds up everyone's decoding besides, so numbers swing wider.
-
-        (1 - v^2 / 2) / (1 - share) + v^2 / 2 (1 - share),   v = min(variation, 1)
-
-    Derived here for decode steps of constant length. Even sharing has variance mean / (1 - share). Like lengths (v = 0)
-    have that of the arrivals during one stay, which they prolong: mean / (1 - share)^2. Exponential ones (v = 1) have
-    that of a diffusion with noise a / (1 - share)^2 from arrivals and a from departures: mean (1 / (1 - share)^2 + 1)
-    / 2. In between, a straight line in v^2.
-
-    Args:
-        share: of the replica's time that prompts take, below one.
-        variation: standard deviation over mean of the output length.
-
-    >>> [float(crowding(share, variation=v)) for share, v in ((0.5, 0.0), (0.5, 1.0), (0.0, 0.3))]
-    [2.0, 1.25, 1.0]
-    """
-    varied = np.square(np.minimum(variation, 1.0)) / 2
-    return (1 - varied) / (1 - share) + varied * (1 - share)
-
-
 def found(arrival_rate: Number, *, queue: Queue, variation: Number) -> tuple[Array, Array]:
     """How likely a newcomer finds the replica in each state, and how likely with all slots taken.
 
@@ -292,124 +240,6 @@ def admission_wait(arrival_rate: Number, *, queue: Queue, variation: Number) -> 
     varied = variation * (1 - queue.sustained / queue.data * queue.prompt[..., -1])
     room = queue.sustained - np.asarray(arrival_rate)
     return np.where(room > 0, (1 + varied**2) / 2 / np.where(room > 0, room, 1.0), np.inf)[()]
-
-
-def parts(packed: Number) -> Number:
-    """Parts of the wait behind other newcomers' prompts: from 1, one prompt a step, to 2, many a step.
-
-    One by one, a newcomer waits for the prompts before its own. When all that come during one step ride on the next
-    and have their first token at its end, it waits out the rest of a step with prompts, and then its companions'
-    prompts. In between, 2 - 1 / packed.
-
-    Args:
-        packed: prompts one step takes, see `prompts_per_step`.
-
-    >>> [float(parts(packed)) for packed in (0.5, 1.0, 4.0)]
-    [1.0, 1.0, 1.75]
-    """
-    return 2 - 1 / np.maximum(packed, 1.0)
-
-
-def prompt_wait(share: Number, *, prompt: Seconds, packed: Number) -> Seconds:
-    """Mean wait behind other newcomers' prompts, over all requests.
-
-        share x prompt / 2 (1 + share x parts) / (1 - share^2)
-
-    One prompt a step: the queue with constant service, share x prompt / 2 / (1 - share) (Pollaczek and Khinchine). Many
-    a step: the step a newcomer falls into is longer than the mean one by prompt x share / (1 - share^2); it waits out
-    half of it, and its companions' prompts are `share` of it.
-
-    Args:
-        share: of the replica's time that prompts take, below one.
-        prompt: time of one prompt, all alike.
-        packed: prompts one step takes.
-
-    >>> float(prompt_wait(0.5, prompt=1.0, packed=1.0))
-    0.5
-    """
-    return share * prompt / 2 * (1 + share * parts(packed)) / (1 - np.square(share))
-
-
-def prompt_wait_chance(share: Number, *, per_step: Number, packed: Number) -> Number:
-    """Share of newcomers that wait behind another newcomer's prompt.
-
-        1 - (1 - share) exp(-per step x parts)
-
-    The others come while no prompt is worked on, during a step in which nobody else comes; where many prompts share a
-    step, a step free of prompts also needs one before it in which nobody came.
-
-    Args:
-        share: of the replica's time that prompts take.
-        per_step: prompts that come during a decode step.
-        packed: prompts one step takes.
-    """
-    return 1 - (1 - share) * np.exp(-per_step * parts(packed))
-
-
-def exceeded(
-    time: Seconds, *, shares: tuple[Number, Number], scales: tuple[Seconds, Seconds], phases: Number
-) -> Number:
-    """Share of requests whose wait behind prompts and wait for admission together exceed a time.
-
-    Each wait, independently of the other, strikes a share of the requests. The second then is exponential with rate
-    b = 1 / scale. The first is an exponential of rate a = phases / scale, or, for phases - 1 of those it strikes, a sum
-    of two such (Erlang). Sums of one or two and the other exceed t with, c = a - b,
-
-        exp(-a t) + a / c (exp(-b t) - exp(-a t))
-        exp(-a t) (1 + a t) + (a / c)^2 (exp(-b t) - exp(-a t) (1 + c t))
-
-    Args:
-        shares: struck by either wait.
-        scales: mean of either wait where it strikes, above zero.
-        phases: mean number of exponentials in the first, between 1 and 2.
-
-    >>> round(float(exceeded(0.0, shares=(0.5, 0.5), scales=(1.0, 2.0), phases=1.5)), 12)
-    0.75
-    >>> round(float(exceeded(2.0, shares=(0.0, 1.0), scales=(1.0, 2.0), phases=1.0)), 6)
-    0.367879
-    """
-    (behind, waiting), late, twice = shares, np.maximum(time, 0.0), np.asarray(phases) - 1
-    a, b = phases / np.asarray(scales[0]), 1 / np.asarray(scales[1])
-    a = np.where(np.isclose(a, b, rtol=ALIKE), b * (1 + ALIKE), a)
-    c, short, long = a - b, np.exp(-a * late), np.exp(-b * late)
-    first = short * (1 + twice * a * late)
-    both = (
-        first + (1 - twice) * a / c * (long - short) + twice * (a / c) ** 2 * (long - short * (1 + c * late))
-    )
-    some = behind * (1 - waiting) * first + waiting * (1 - behind) * long + behind * waiting * both
-    return np.where(np.asarray(time) < 0, 1.0, some)[()]
-
-
-def quantile_beyond(
-    bases: Array,
-    *,
-    quantile: float,
-    shares: tuple[Number, Number],
-    scales: tuple[Seconds, Seconds],
-    phases: Number,
-) -> Seconds:
-    """Time that a share of the requests stays within when the two waits of `exceeded` come on top of a base.
-
-    Args:
-        bases: equally likely times without the waits, [..., bases].
-        quantile: the share, above 0 and below 1.
-
-    >>> round(float(quantile_beyond(np.array([1.0]), quantile=0.95, shares=(0.0, 0.5), scales=(1.0, 1.0), phases=1)), 6)
-    3.302585
-    """
-    one, two = (
-        (np.asarray(first)[..., None], np.asarray(second)[..., None]) for first, second in (shares, scales)
-    )
-    low = bases.min(axis=-1)
-    high = bases.max(axis=-1) + 2 * (scales[0] + scales[1]) * np.log(2 / (1 - quantile))
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        over = exceeded(
-            middle[..., None] - bases, shares=one, scales=two, phases=np.asarray(phases)[..., None]
-        )
-        later = np.mean(over, axis=-1) > 1 - quantile
-        low, high = np.where(later, middle, low), np.where(later, high, middle)
-    return high[()]
 
 
 def sampled(values: Array, *, chance: Array) -> Array:
@@ -484,7 +314,9 @@ def load(
 
     Assumes Poisson arrivals, prompts of one length, requests first come first served, a slot for each request of full
     length. In the tests, up to 90 % of the knee, within 10 % of a simulated engine for prompts up to ten times the
-    output; for eighty times, percentiles within 15 % and requests in hand within 30 %. Beyond the knee waits have the
+    output and tens of slots, also where room for tokens admits instead of slots; with eight slots or two dozen, the
+    95th percentile within 20 %; for prompts of eighty times the output, percentiles within 15 % and requests in hand
+    within 30 %. Beyond the knee waits have the
     right shape, but one per cent of capacity moves them by tens of per cent. Arrivals in bursts wait longer. Pipelines
     and several attention replicas have not been simulated.
 

@@ -444,7 +444,16 @@ def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[
 
 def solve(problem: Problem) -> Result:
     """Every candidate layout at every batch, judged."""
-    layout, concurrency = candidate_layouts(problem), batches(problem.workload)
+    return judged(problem, layout=candidate_layouts(problem), concurrency=batches(problem.workload))
+
+
+def judged(problem: Problem, *, layout: Layout, concurrency: Counts) -> Result:
+    """Layouts at batches, judged.
+
+    Args:
+        layout: [layouts], one or more.
+        concurrency: ascending, the asked one among them, [batches].
+    """
     held, served = evaluate(problem, layout=layout.column(), concurrency=concurrency)
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
     shape = (*layout.shape, concurrency.size)

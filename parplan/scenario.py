@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from math import inf
@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from parplan import catalog
-from parplan.advice import Advice, advise, recommended_index, verdict
+from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
@@ -268,21 +268,30 @@ def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
     return (*own, *(one for one in listed if one.gpu != gpu.name))
 
 
-def price_terms(scenario: Scenario) -> str:
-    """What the prices are, as a sentence.
+def list_terms(scenario: Scenario) -> str:
+    """What the prices of providers are, as a sentence.
 
-    >>> price_terms(Scenario()), price_terms(Scenario(discount=30))
+    >>> list_terms(Scenario()), list_terms(Scenario(discount=30))
     ('List prices on demand.', '30 % off list prices on demand.')
     """
-    if scenario.gpu_hour:
-        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
-    if scenario.gpu == OWN:
-        return "Your own hardware: give a price per GPU and hour to see what tokens cost."
     return (
         f"{scenario.discount:g} % off list prices on demand."
         if scenario.discount
         else "List prices on demand."
     )
+
+
+def price_terms(scenario: Scenario) -> str:
+    """What the prices of the scenario's GPU are, as a sentence.
+
+    >>> price_terms(Scenario()), price_terms(Scenario(discount=30, gpu_hour=2))
+    ('List prices on demand.', 'Your own price: 2.00 USD per GPU and hour.')
+    """
+    if scenario.gpu_hour:
+        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
+    if scenario.gpu == OWN:
+        return "Your own hardware: give a price per GPU and hour to see what tokens cost."
+    return list_terms(scenario)
 
 
 def transformer_asked_for(scenario: Scenario) -> Transformer:
@@ -379,48 +388,6 @@ def plan(scenario: Scenario) -> Answer:
     result = solve(problem_of(scenario))
     found = advise(result, instances=offers(scenario, gpu=result.problem.gpu))
     return Answer(scenario=scenario, result=result, advice=found)
-
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A scenario on another GPU."""
-
-    gpu: Gpu
-    plan: Plan | None
-    """The recommended layout, apart from the others. None: nothing runs."""
-    confidence: Confidence | None
-    """How far its times may be off. None: nothing runs, or the engine is a bound."""
-    words: str
-    """The answer in one sentence."""
-
-
-def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
-    """The same scenario planned on every GPU of the catalogue, by GPU name: the best layout of each, nothing more.
-
-    At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits.
-
-    Raises:
-        UnknownNameError: a name the catalogue does not know.
-    """
-    asked, found = problem_of(scenario), {}
-    for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
-        precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
-        budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
-        budget = min(budget, TRIED_GPUS)
-        found[name] = _elsewhere(replace(asked, gpu=gpu, precision=precision, budget=budget))
-    return found
-
-
-def _elsewhere(problem: Problem) -> Elsewhere:
-    result = solve(problem)
-    index = recommended_index(result)
-    best = None if index is None else result.plan(index)
-    return Elsewhere(
-        gpu=problem.gpu,
-        plan=None if best is None else result.alone(best.index).plan(0),
-        confidence=None if best is None else confidence(problem, layout=best.layout),
-        words=verdict(result, best),
-    )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from parplan.layout import Layout
-from parplan.load import Load, load, prompts_per_step, replicas_needed
+from parplan.load import Load, load, prompts_per_step
 from parplan.planner import Result, picked
+from parplan.replicas import replicas_needed
 from parplan.serving import Serving
 from parplan.units import Array, Number, Seconds
 from parplan.workload import Workload
@@ -125,6 +126,16 @@ class Traffic:
     """At the peak."""
 
     @property
+    def bearable(self) -> float:
+        """Requests per second the replicas bear together, see `Replica.bearable`."""
+        return self.replicas * self.replica.bearable
+
+    @property
+    def knee(self) -> float:
+        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        return self.replicas * self.replica.knee
+
+    @property
     def tpot(self) -> Seconds:
         """Time per output token at the peak."""
         return self.replica.tpot(self.busiest.in_hand)
@@ -171,3 +182,18 @@ def traffic(replica: Replica, *, rate: float, peak: float, replicas: int) -> Tra
         mean=replica.load(rate, replicas=replicas),
         busiest=replica.load(rate * peak, replicas=replicas),
     )
+
+
+def traffic_asked_for(result: Result, index: int, *, rate: float, peak: float, replicas: int) -> Traffic:
+    """A layout's traffic over as many replicas as the rate takes.
+
+    Args:
+        result: all layouts.
+        index: of one of them.
+        rate: mean requests per second over all replicas.
+        peak: busiest over mean rate.
+        replicas: how many where no rate is given, or no number of them bears it.
+    """
+    replica = replica_of(result, index)
+    enough = replicas_for(replica, rate=rate, peak=peak) if rate else 0
+    return traffic(replica, rate=rate, peak=peak, replicas=enough or replicas)

@@ -4,7 +4,8 @@
 
 On one core and in one run: how time grows with the number of points (layouts times batches), what one full plan takes
 (every layout up to 64 GPUs at 32 batches: layouts found, memory, speed, rules), and both as ratios to an empty numpy
-call and to the same work done point by point. Nothing is kept from one call to the next.
+call and to the same work done point by point; and what the best layout on every GPU of the catalogue takes. Nothing is
+kept from one call to the next.
 """
 
 # ruff: noqa: T201
@@ -20,7 +21,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parplan import Scenario
+from parplan import Scenario, catalog
+from parplan.across import plans_across
 from parplan.layout import Layout
 from parplan.planner import candidate_layouts, evaluate, solve
 from parplan.scenario import problem_of
@@ -79,6 +81,11 @@ def main() -> None:
     print(f"  an empty numpy call        {empty / US:>12.2f} us; the plan takes {full / empty:,.0f} of them")
     print(f"  one point alone            {alone / MS:>12.2f} ms; the plan takes {full / alone:,.1f} of them")
     print(f"  faster than one by one     {alone * points / full:>12,.0f} x")
+
+    print(f"\nthe best layout on each of {len(catalog.gpus())} GPUs")
+    for scenario in (Scenario(), SCENARIO.model_copy(update={"budget": 0})):
+        taken = best_time(lambda scenario=scenario: plans_across(scenario))  # type: ignore[misc]
+        print(f"  {scenario.model:<34} {taken / MS:>5.0f} ms")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """The same scenario on every GPU of the catalogue."""
 
+import numpy as np
 import pytest
 
 from parplan import catalog
-from parplan.scenario import Scenario, plan, plans_across
+from parplan.across import large_enough, plans_across
+from parplan.planner import solve
+from parplan.scenario import Scenario, plan, problem_of
 
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", concurrency=16)
 
@@ -40,3 +43,21 @@ def test_a_gpu_with_twice_everything_is_never_slower() -> None:
     assert b200
     assert h100
     assert b200.serving.tpot < h100.serving.tpot
+
+
+@pytest.mark.parametrize("scenario", [Scenario(), EXPERTS], ids=["dense", "experts"])
+@pytest.mark.parametrize("gpu", ["t4", "a10", "h100-sxm", "b300-sxm"])
+def test_no_layout_that_starts_is_left_out(scenario: Scenario, gpu: str) -> None:
+    result = solve(problem_of(scenario.model_copy(update={"gpu": gpu})))
+    left = large_enough(result.problem, layout=result.layout)
+    kept = {str(left.one(index)) for index in range(left.shape[0])}
+    assert {str(result.layout.one(int(index))) for index in np.flatnonzero(result.legal)} <= kept
+    assert len(kept) < result.shape[0] or not (scenario is EXPERTS and gpu == "t4")
+
+
+def test_where_nothing_runs_the_words_say_what_comes_nearest() -> None:
+    """An A10 is sold without a network: 16 GPUs are four machines that cannot talk."""
+    found = plans_across(EXPERTS)["a10"]
+    assert found.plan is None
+    assert "does not run" in found.words
+    assert "comes nearest" in found.words

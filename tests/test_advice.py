@@ -204,3 +204,36 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
     ladder = {r.name: r for r in plan(Scenario(model=BIG_LLAMA, concurrency=256)).advice.ladder}
     assert (ladder["holds"].gpus, ladder["survives"].gpus) == (16, 24)
     assert ladder["survives"].layout == "3 × TP8"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "napkin", "full", "words"),
+    [
+        (
+            Scenario(model="Qwen/Qwen3-4B", gpu="rtx-4090", concurrency=4),
+            1,
+            1,
+            "1, as many as the full answer",
+        ),
+        (
+            Scenario(ttft=500, tpot=30),
+            2,
+            4,
+            "2 hold every request. The full answer is 4, for the targets: 2 give ",
+        ),
+        (
+            Scenario(model="openai/gpt-oss-120b", weights="native"),
+            1,
+            2,
+            "The full answer is 2: each GPU also loses",
+        ),
+    ],
+    ids=["alike", "targets", "overhead"],
+)
+def test_why_the_napkin_and_the_full_answer_differ(
+    scenario: Scenario, napkin: int, full: int, words: str
+) -> None:
+    advice = plan(scenario).advice
+    assert advice.recommended
+    assert (advice.napkin.gpus, advice.recommended.gpus) == (napkin, full)
+    assert words in advice.napkin_note

@@ -1,6 +1,9 @@
 """Facts in catalogs/: known values, the usual traps, and that everything has a source and a date."""
 
+import csv
+from collections import Counter
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -286,3 +289,38 @@ def test_an_unknown_key_is_refused(entry: Gpu | Format | Instance) -> None:
 
 def test_gpus_are_sorted() -> None:
     assert list(GPUS) == sorted(GPUS)
+
+
+LISTED = Path(__file__).parent / "data" / "instances.csv"
+"""Every machine met while the catalogue was collected (2026-11-29): its name here, or why it is left out."""
+LEFT_OUT = {
+    "no GPU": 11,
+    "one third-party list only": 16,
+    "peaks of the GPU not found": 6,
+    "sold from 256 GPUs up": 2,
+    "GPUs per size not found": 1,
+    "no longer sold": 1,
+}
+
+
+def test_every_machine_met_is_here_or_left_out_for_a_reason() -> None:
+    rows = list(csv.DictReader(LISTED.read_text().splitlines()))
+    assert len(rows) == 195
+    assert Counter(row["left_out"] for row in rows if not row["catalogued"]) == LEFT_OUT
+    here = {(machine.provider, machine.name): machine for machine in MACHINES}
+    found = [(here[row["provider"], row["catalogued"]], row) for row in rows if row["catalogued"]]
+    assert len(found) == 158
+    for machine, row in found:
+        assert not row["left_out"]
+        assert machine.gpus == int(row["gpus"]) or "per GPU" in (row["listed"] + machine.note), machine.name
+    whole = [machine for machine in MACHINES if machine.price is not None]
+    assert all(machine.region and machine.priced and machine.sources for machine in whole)
+
+
+def test_prices_rest_on_the_provider_or_on_two_lists() -> None:
+    """Lists read from the providers' own price interfaces and pages count alone, third-party notes in pairs."""
+    own = ("karpenter", "GPU Price Index", "gpuhunt")
+    for machine in MACHINES:
+        texts = [source.text for source in machine.sources]
+        if machine.price is not None and not any(name in text for text in texts for name in own):
+            assert len(texts) >= 2, machine.name

@@ -74,6 +74,11 @@ def test_spare_gpus_run_whole_replicas_only(machine_gpus: int, gpus: int, held: 
     assert held * gpus <= bought.gpus
 
 
+@given(st.integers(1, 100), st.sampled_from([1, 2, 3, 4, 8, 16, 32]), st.sampled_from([1, 2, 4, 8]))
+def test_what_is_bought_for_replicas_holds_them(replicas: int, gpus: int, size: int) -> None:
+    assert replicas_held(bought_for(machine(size), replicas=replicas, gpus=gpus), gpus=gpus) >= replicas
+
+
 @given(st.integers(1, 100), st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([1, 2, 4, 8]))
 def test_machines_bought_hold_all_replicas_and_one_less_does_not(replicas: int, gpus: int, size: int) -> None:
     bought = bought_for(machine(size), replicas=replicas, gpus=gpus)

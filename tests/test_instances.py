@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
+from parplan.cost import bought_for, replicas_held
 from parplan.hardware import Instance
 from parplan.instances import (
     discounted,
@@ -107,6 +108,20 @@ def test_one_rack_needs_no_network() -> None:
     tray = offer("tray", 4, price=40.0).model_copy(update={"gpu": gpu.name})
     assert [p.count for p in purchases([tray], gpu=gpu, gpus=72)] == [18]
     assert purchases([tray], gpu=gpu, gpus=144) == ()
+
+
+def test_a_rack_is_sold_as_a_whole() -> None:
+    """CoreWeave deploys GB200 as racks of 18 trays: two trays cost what eighteen do, and hold nine replicas."""
+    gpu = catalog.gpus()["gb200-nvl72"]
+    tray = offer("tray", 4, price=42.0).model_copy(update={"gpu": gpu.name, "lot": 18})
+    for gpus, count in ((4, 18), (8, 18), (72, 18)):
+        found = purchases([tray], gpu=gpu, gpus=gpus)
+        assert [(one.count, one.price) for one in found] == [(count, count * 42.0)]
+    one = purchases([tray], gpu=gpu, gpus=8)
+    assert replicas_held(one[0], gpus=8) == 9
+    assert [spare.count for spare in surviving(one, replicas=8, gpus=8)] == [18]
+    assert [spare.count for spare in surviving(one, replicas=9, gpus=8)] == [36]
+    assert bought_for(tray, replicas=10, gpus=8).count == 36
 
 
 @given(st.integers(1, 40), st.integers(1, 32), st.integers(1, 16))

@@ -134,9 +134,9 @@ def test_prices_are_shown_as_what_they_are(
     assert words in said(page)
     here, there = (one.dataframe[0].value for one in (page, listed))
     if factor:
-        assert here["USD per hour"].tolist() == pytest.approx((factor * there["USD per hour"]).tolist())
+        assert here["USD/hour"].tolist() == pytest.approx((factor * there["USD/hour"]).tolist())
     else:
-        assert here["USD per hour"].tolist() == [1.5 * gpus for gpus in here["GPUs"]]
+        assert here["USD/hour"].tolist() == [1.5 * gpus for gpus in here["GPUs"]]
         assert set(here["Provider"]) == {"yours"}
         assert "older than" not in said(page)
 
@@ -145,4 +145,4 @@ def test_a_gpu_nobody_sells_and_without_a_price_can_be_bought_from_oneself() -> 
     page = bought(Scenario(gpu="own", own_gpu=packed_gpu(CARD)))
     assert "give a price per GPU and hour" in said(page)
     assert "power limit of this GPU is not known" in said(page)
-    assert "USD per hour" not in page.dataframe[0].value
+    assert "USD/hour" not in page.dataframe[0].value

@@ -1,4 +1,4 @@
-"""`make prices` against a stand-in for the published list, with made-up figures in its real format."""
+"""`make prices` against stand-ins for the published lists, with made-up figures in their real formats."""
 
 import csv
 import io
@@ -6,6 +6,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 from parplan import catalog
 from parplan.hardware import Instance
 from scripts import prices
-from scripts.prices import Listed, Offer, in_region, price_of, refreshed
+from scripts.prices import ListError, Offer, gpuhunt_list, in_region, index_lists, listed, price_of, refreshed
 
 VERSION = "20261128-77"
 COLUMNS = ["instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot",
@@ -139,8 +140,8 @@ def test_the_difference_is_shown_and_nothing_written(
     assert "AWS, list of 2026-11-28: 1 changed, 1 confirmed" in said
     assert "p5.4xlarge: listed with 2 GPUs, not 1" in said
     assert "p5e.48xlarge: no price in the catalogue" in said
-    assert "Azure: no answer; left alone" in said
-    assert "Together AI: not in the list" in said
+    assert "Azure: no answer, not in the list, or under other names; left alone" in said
+    assert "Together AI: no answer, not in the list" in said
     assert "price: 44.5 USD/h, region: us-east-1, priced: 2026-11-28," in said
     assert "+++ b/instances/aws.yaml" in said
     assert "3 files differ: nothing was written; add --write" in said
@@ -178,7 +179,10 @@ def test_a_second_time_nothing_differs(folder: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.usefixtures("server")
 def test_a_newer_list_takes_the_older_ones_place(folder: Path) -> None:
     prices.main(["--catalogs", str(folder), "--write"])
-    newer = Listed("aws", "20261229-90", [Offer("p5.48xlarge", 8, "us-east-1", 40.0)])
+    newer = replace(
+        gpuhunt_list("aws", version="20261229-90", items=[]),
+        offers=[Offer("p5.48xlarge", 8, "us-east-1", 40.0)],
+    )
     text = refreshed((folder / "instances" / "aws.yaml").read_text(), found=newer).text
     first = yaml.safe_load(text)["instances"][0]
     assert first["sources"] == ["gpuhunt-aws-20261229-90", "karpenter-aws", "price-reference"]
@@ -259,9 +263,119 @@ def test_every_entry_of_the_catalogue_can_be_rewritten() -> None:
             for r in rows
             if "price" in r
         ]
-        result = refreshed(path.read_text(), found=Listed("x", "20261128-1", offers))
+        found = replace(gpuhunt_list("x", version="20261128-1", items=[]), offers=offers)
+        result = refreshed(path.read_text(), found=found)
         assert len(result.changes) == len(offers)
         for machine in yaml.safe_load(result.text)["instances"]:
             Instance.model_validate(
                 {"provider": "x"} | machine | {"sources": [{"text": "made up", "read": "2026-11-29"}]}
             )
+
+
+# --- Lists on this machine
+
+HEADER = (
+    "date,collected_at,source,provider,segment,pricing,gpu_model,sku,region,geo,gpu_count,usd_per_hour,"
+    "usd_per_gpu_hour,sample_size"
+)
+"""As the GPU Price Index writes it."""
+DAY = "2026-12-01,2026-12-01T12:33:53+00:00"
+INDEX = f"""{HEADER}
+{DAY},aws,AWS,hyperscaler,on_demand,H100,p5.48xlarge,us-east-1,NA,8,50.0,6.25,1
+{DAY},aws,AWS,hyperscaler,on_demand,H100,p5.48xlarge,sa-east-1,LATAM,8,90.0,11.25,1
+{DAY},azure,Microsoft Azure,hyperscaler,spot,H100,Standard_ND96isr_H100_v5,eastus,NA,8,20.0,2.5,1
+{DAY},azure,Microsoft Azure,hyperscaler,on_demand,H100,Standard_ND96isr_H100_v5,eastus,NA,8,98.32004,12.29,1
+{DAY},gcp,Google Cloud,hyperscaler,on_demand,H100,a3-highgpu-8g,us-central1,NA,8,80.0,10.0,1
+{DAY},lambda,Lambda,neocloud,on_demand,H100,gpu_8x_h100_sxm_80gb,global,Global,8,30.0,3.75,1
+{DAY},lambda,Lambda,neocloud,on_demand,H100,gpu_1x_h100_sxm_80gb,global,Global,1,4.0,4.0,1
+{DAY},oracle,Oracle Cloud,hyperscaler,on_demand,H100,BM.GPU.H100.8,global,Global,1,9.0,9.0,1
+{DAY},runpod,RunPod Secure Cloud,neocloud,on_demand,B300,NVIDIA B300 SXM6 AC,global,Global,1,9.0,9.0,1
+{DAY},runpod,RunPod Secure Cloud,neocloud,on_demand,B300,NVIDIA B300 SXM6 AC MIG 1g.34gb,global,Global,1,0.5,0.5,1
+{DAY},runpod,RunPod Community Cloud,marketplace,on_demand,B300,NVIDIA B300 SXM6 AC,global,Global,1,7.0,7.0,1
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The GPU Price Index of two days."""
+    days = tmp_path / "index" / "data" / "observations" / "2026"
+    days.mkdir(parents=True)
+    (days / "2026-11-30.csv").write_text(
+        INDEX.replace("2026-12-01", "2026-11-30").replace(",50.0,", ",49.0,")
+    )
+    (days / "2026-12-01.csv").write_text(INDEX)
+    return tmp_path / "index"
+
+
+def test_the_newest_day_of_a_clone_is_taken_over(
+    folder: Path, clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices.main(["--catalogs", str(folder), "--from", str(clone), "--write"])
+    said = capsys.readouterr().out
+    assert "AWS, list of 2026-12-01: 1 changed, 0 confirmed" in said
+    assert "p5.48xlarge: 55.04 -> 50 USD/h" in said
+    assert "Azure, list of 2026-12-01: 0 changed, 1 confirmed" in said, "the list prints four decimals"
+    first = yaml.safe_load((folder / "instances" / "aws.yaml").read_text())["instances"][0]
+    assert (first["price"], first["priced"]) == ("50 USD/h", date(2026, 12, 1))
+    assert first["sources"][0] == "gpu-price-index-20261201"
+    azure = yaml.safe_load((folder / "instances" / "azure.yaml").read_text())["instances"][0]
+    assert (azure["price"], azure["priced"]) == ("98.32 USD/h", date(2026, 12, 1))
+    assert list(yaml.safe_load((folder / "sources.yaml").read_text())) == [
+        "karpenter-aws",
+        "gpu-price-index-20261201",
+    ]
+    prices.main(["--catalogs", str(folder), "--from", str(clone), "--write"])
+    assert "Nothing differs." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("provider", "row", "price"),
+    [
+        ("Lambda", {"name": "gpu_8x_h100_sxm5", "gpu": "h100-sxm", "gpus": 8, "region": "all"}, 30.0),
+        ("Lambda", {"name": "gpu_1x_h100_sxm5", "gpu": "h100-sxm", "gpus": 1, "region": "all"}, 4.0),
+        ("OCI", {"name": "BM.GPU.H100.8", "gpu": "h100-sxm", "gpus": 8, "region": "all"}, 72.0),
+        ("RunPod", {"name": "pod-1x-b300-sxm", "gpu": "b300-sxm", "gpus": 1, "region": "all"}, 9.0),
+        ("AWS", {"name": "p5.48xlarge", "gpu": "h100-sxm", "gpus": 8, "region": "us-east-1"}, 50.0),
+        (
+            "AWS",
+            {"name": "p5.x", "gpu": "h100-sxm", "gpus": 8, "region": "us-east-1"},
+            "not listed on demand",
+        ),
+    ],
+)
+def test_machines_under_other_names_are_told_by_gpu_and_size(
+    clone: Path, provider: str, row: dict[str, object], price: float | str
+) -> None:
+    offers = listed(clone)[provider].offers
+    assert price_of(row, offers=offers) == price
+
+
+def test_a_list_older_than_a_price_leaves_it_alone() -> None:
+    older = gpuhunt_list("aws", version="20260918-1", items=[])
+    result = refreshed(AWS, found=replace(older, offers=[Offer("p5.48xlarge", 8, "us-east-1", 1.0)]))
+    assert result.text == AWS
+    assert "p5.48xlarge: the price is newer, of 2026-09-19" in result.kept
+
+
+def test_a_copy_of_the_published_list_needs_no_network(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUHUNT_CATALOG_URL", "http://127.0.0.1:9")
+    copy = tmp_path / "bucket" / "aws"
+    (copy / VERSION).mkdir(parents=True)
+    (copy / "version").write_text(VERSION)
+    (copy / VERSION / "catalog.zip").write_bytes(zipped("aws", LISTS["aws"]))
+    prices.main(["--catalogs", str(folder), "--from", str(copy.parent)])
+    assert "AWS, list of 2026-11-28: 1 changed, 1 confirmed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", INDEX.replace("2026-12-01,", "soon,"), HEADER])
+def test_what_is_no_list_is_refused(folder: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text(text)
+    with pytest.raises(ListError):
+        index_lists(path)
+    before = texts(folder)
+    assert prices.main(["--catalogs", str(folder), "--from", str(path), "--write"]) == 0
+    assert prices.main(["--catalogs", str(folder), "--from", str(tmp_path / "nowhere"), "--write"]) == 0
+    assert texts(folder) == before

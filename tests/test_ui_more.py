@@ -22,6 +22,7 @@ from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
 from parplan.ui.measured import LEFT_OUT, METRICS, UNITS, marks, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
+from parplan.ui.words import plain
 from parplan.validate import validation
 
 APP = Path(__file__).parents[1] / "app.py"
@@ -102,7 +103,7 @@ def test_old_prices_are_called_old() -> None:
     newest = max(found.priced for found in catalog.instances() if found.priced)
     if (date.today() - newest).days > 30:
         assert "prices are older than 30 days" in whispered(page)
-        assert page.dataframe[0].value["Price of"].dropna().str.contains("days old").all()
+        assert page.dataframe[0].value["Price of"].dropna().str.endswith(" d").all()
 
 
 def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
@@ -114,6 +115,11 @@ def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
     assert set(table["GPU"]) == amd
     assert table["Machines"].dropna().str.endswith("Crusoe").all()
     assert table["Machines"].notna().any()
+
+
+def test_an_own_price_beside_discounted_ones_says_so() -> None:
+    words = whispered(opened("Hardware", gpu_hour="2.1", discount="25"))
+    assert plain("Your own price: 2.10 USD per GPU and hour. Other GPUs: 25 % off list prices") in words
 
 
 def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
@@ -141,13 +147,15 @@ def test_vendors_differ_by_colour_and_by_marker(theme: Theme) -> None:
 
 def test_only_gpus_that_no_other_beats_are_named() -> None:
     spots = [
-        Spot(name, "NVIDIA", "", speed, usd)
+        Spot(name.upper(), name, "NVIDIA", "", speed, usd)
         for name, speed, usd in (("a", 10, 1), ("b", 20, 2), ("c", 15, 3))
     ]
     found = cost_against_speed(spots, chosen="", theme=LIGHT)
     assert [text.strip() for text in found.figure["data"][0]["text"]] == ["a", "b", ""]
-    assert "Cheapest: a" in found.alt
-    assert "Fastest: b" in found.alt
+    ringed = cost_against_speed(spots, chosen="C", theme=LIGHT).figure["data"][-1]
+    assert (ringed["name"], *ringed["text"]) == ("Chosen", "c")
+    assert "Cheapest: A" in found.alt
+    assert "Fastest: B" in found.alt
 
 
 # --- load
@@ -169,6 +177,16 @@ def test_a_rate_takes_as_many_replicas_as_the_formula_says() -> None:
     hourly, per_request = bill["USD/hour"][0], bill["USD/request"][0]
     assert per_request * 10 * 3600 == pytest.approx(hourly)
     assert_described(page)
+
+
+def test_fully_loaded_tokens_cost_less_than_at_the_mean_rate() -> None:
+    page = opened("Load", rate="10", peak="2")
+    mean = page.dataframe[0].value
+    page.segmented_control(key="_cost_at").set_value(load_tab.FULL_LOAD)
+    full = run(page).dataframe[0].value
+    assert full["USD/hour"].tolist() == mean["USD/hour"].tolist()
+    bears = float(figures(page)["Requests/s they bear"].replace(",", ""))
+    assert (mean["USD/M output"] / full["USD/M output"]).to_numpy() == pytest.approx(bears / 10, rel=0.01)
 
 
 def test_without_a_rate_the_curve_and_what_a_replica_bears_are_shown() -> None:

@@ -38,6 +38,9 @@ def narrower_tensor(
         concurrency: requests in hand, ascending, [batches].
         asked: index of the asked concurrency.
     """
+    most_replicas = int(concurrency[asked] // concurrency[0])
+    if most_replicas < 2:
+        return np.zeros(layout.shape, dtype=np.int64)
     names = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
     cuts = {name: np.broadcast_to(getattr(layout, name), layout.shape) for name in names}
     sizes = [int(cut.max()) + 1 for cut in cuts.values()]
@@ -45,7 +48,7 @@ def narrower_tensor(
     order = np.argsort(keys)
     best, most = np.zeros(layout.shape, dtype=np.int64), tokens_per_s[:, asked] * (1 + CLEAR_GAIN)
     whole = cuts["expert"] == layout.width
-    for replicas in 2 ** np.arange(1, int(cuts["tensor"].max()).bit_length()):
+    for replicas in 2 ** np.arange(1, min(int(cuts["tensor"].max()), most_replicas).bit_length()):
         smaller = cuts | {
             "tensor": cuts["tensor"] // replicas,
             "expert": np.where(whole, np.maximum(cuts["expert"] // replicas, 1), cuts["expert"]),
@@ -56,7 +59,7 @@ def narrower_tensor(
         there = (keys[found] == wanted) & (cuts["tensor"] % replicas == 0)
         each = concurrency[asked] / replicas
         rate = replicas * _at_batch(tokens_per_s, concurrency=concurrency, batch=each)[found]
-        better = there & (rate > most) & (each >= concurrency[0])
+        better = there & (rate > most)
         best, most = np.where(better, smaller["tensor"], best), np.where(better, rate, most)
     return best
 

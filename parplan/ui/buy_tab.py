@@ -1,16 +1,16 @@
 """What to buy: the ladder of sizes, machines that have them, and the textbook estimate beside it."""
 
-from collections.abc import Sequence
 from datetime import date
 
 import pandas as pd
 import streamlit as st
 
 from parplan.advice import Rung
-from parplan.cost import cost_per_million_tokens, energy_per_token
+from parplan.cost import bill, energy_per_token
 from parplan.instances import Purchase
-from parplan.scenario import Answer, price_terms
-from parplan.ui.prices import price_day, worth
+from parplan.scenario import Answer, Scenario, price_terms
+from parplan.ui import prices
+from parplan.ui.prices import costs, price_day, worth
 from parplan.ui.words import cited, counted, plain, sentence, significant
 from parplan.units import GB
 
@@ -23,29 +23,37 @@ TITLES = {
 }
 """Rungs of the ladder, in words."""
 COLUMNS = {
-    "USD per hour": st.column_config.NumberColumn(format="%.2f"),
-    "USD per million tokens": st.column_config.NumberColumn(
-        format="%.2f",
-        help="Output tokens at the asked concurrency; always busy; unused and spare GPUs are paid for too.",
-    ),
+    "Provider": st.column_config.TextColumn(),
+    "Instance": st.column_config.TextColumn(),
+    "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Paid for"),
+    **prices.COLUMNS,
+    "Region": st.column_config.TextColumn(),
     "GB/s per GPU": st.column_config.NumberColumn(
         format="%.1f", help="Network to other machines, one way. Empty: none, or not published"
     ),
-    "Price of": st.column_config.TextColumn(help="The day the price was valid; old after 30 days"),
+    "Note": st.column_config.TextColumn(),
+    "Source": st.column_config.TextColumn(),
 }
+TERMS = "Cost of tokens and requests: always busy with the requests asked for; unused and spare GPUs are paid for too."
 
 
 def show(answer: Answer) -> None:
     """The textbook estimate against the full answer, then one box per rung, from the smallest that loads upwards."""
     gpu, advice = answer.result.problem.gpu, answer.advice
     _napkin(answer)
-    st.caption(plain(price_terms(answer.scenario)))
+    days = [
+        purchase.instance.priced
+        for rung in advice.ladder
+        for purchase in rung.purchases
+        if purchase.price is not None
+    ]
+    st.caption(plain(f"{price_terms(answer.scenario)} {TERMS} {worth(days, today=date.today())}"))
     for rung in advice.ladder:
         with st.container(border=True):
             size = f"{rung.gpus} × {gpu.label}, {rung.layout}" if rung.plan else NOTHING
             st.markdown(f"**{TITLES[rung.name]}: {plain(size)}**", help=plain(sentence(rung.meaning)))
             if rung.plan:
-                _offers(rung, key=f"offers_{rung.name}")
+                _offers(rung, answer.scenario)
                 st.caption(plain(_energy(rung, tdp=gpu.tdp)))
 
 
@@ -69,33 +77,40 @@ def _energy(rung: Rung, *, tdp: float | None) -> str:
     )
 
 
-def _offers(rung: Rung, *, key: str) -> None:
-    purchases: Sequence[Purchase] = rung.purchases
-    if not purchases:
-        st.text("No machine in the catalogue has so many of this GPU, or a network that joins them.")
+def _offers(rung: Rung, scenario: Scenario) -> None:
+    if not rung.purchases:
+        st.text(
+            "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network. "
+            "With a price of your own (Prices, on the left) it is reckoned here."
+        )
         return
+    key = f"offers_{rung.name}"
+    rows = [_offer(rung, purchase, scenario) for purchase in rung.purchases]
     st.dataframe(
-        pd.DataFrame([_offer(rung, purchase) for purchase in purchases]).dropna(axis="columns", how="all"),
+        pd.DataFrame(rows, columns=list(COLUMNS)).dropna(axis="columns", how="all"),
         key=key,
         hide_index=True,
-        height=min(35 * len(purchases) + 38, 215),
+        height=min(35 * len(rows) + 38, 215),
+        placeholder="",
         column_config=COLUMNS,
         alt=f"Machines with {rung.gpus} GPUs and more, cheapest first ({key})",
     )
-    days = [purchase.instance.priced for purchase in purchases if purchase.price is not None]
-    if warning := worth(days, today=date.today()):
-        st.caption(warning)
 
 
-def _offer(rung: Rung, purchase: Purchase) -> dict[str, object]:
-    instance, price, rate = purchase.instance, purchase.price, rung.tokens_per_s
-    return {
+def _offer(rung: Rung, purchase: Purchase, scenario: Scenario) -> dict[str, object]:
+    instance = purchase.instance
+    paid = bill(
+        purchase,
+        replicas=rung.replicas,
+        requests_per_s=rung.requests_per_s,
+        prompt=scenario.prompt,
+        output=scenario.output,
+    )
+    known = costs(paid.cost) | {"Price of": price_day(instance.priced, today=date.today())} if paid else {}
+    return known | {
         "Provider": instance.provider,
         "Instance": f"{purchase.count} × {instance.name}",
         "GPUs": purchase.gpus,
-        "USD per hour": price,
-        "USD per million tokens": None if price is None else float(cost_per_million_tokens(price, rate=rate)),
-        "Price of": None if price is None else price_day(instance.priced, today=date.today()),
         "Region": instance.region,
         "GB/s per GPU": None if instance.network is None else instance.network / GB,
         "Note": instance.note or None,

@@ -13,8 +13,10 @@ from parplan.ui.theme import Theme
 from parplan.ui.words import significant
 
 HEIGHT = 420
-GAP = "\N{NO-BREAK SPACE}" * 3
+GAP = "\N{NO-BREAK SPACE}"
 """Between a marker and its name."""
+ROOM = 0.7
+"""Share of the width up to which a name has room on the right, where no point that beats its own can be."""
 VENDORS = {"NVIDIA": (2, "circle"), "AMD": (1, "diamond"), "Intel": (0, "square")}
 """Vendor -> its place among the theme's line colours, and its marker."""
 TICKS = [usd * size for size in (0.01, 0.1, 1, 10, 100, 1000) for usd in (1, 2, 5)]
@@ -30,6 +32,8 @@ class Spot:
 
     gpu: str
     """Label."""
+    name: str
+    """Short name, as it is chosen by; it has room in the picture."""
     vendor: str
     words: str
     """Layout and machines."""
@@ -53,8 +57,8 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
         _points(
             [spot for spot in spots if spot.vendor == vendor],
             name=vendor,
-            named=best | {chosen},
-            middle=float(speeds.max()) / 2,
+            named=best - {chosen},
+            middle=float(speeds.max()) * ROOM,
             theme=theme,
         )
         for vendor in VENDORS
@@ -64,7 +68,15 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
         ring = {"color": theme.text, "symbol": "circle-open", "size": 19, "line": {"width": 2.5}}
         traces.append(
             marks.Scatter(
-                name="Chosen", x=[own[0].speed], y=[own[0].usd], mode="markers", marker=ring, hoverinfo="skip"
+                name="Chosen",
+                x=[own[0].speed],
+                y=[own[0].usd],
+                mode="markers+text",
+                marker=ring,
+                text=[own[0].name],
+                textposition="top center",
+                textfont={"size": 11, "color": theme.text},
+                hoverinfo="skip",
             )
         )
     figure = marks.figure(
@@ -97,7 +109,7 @@ def _points(
         y=[spot.usd for spot in spots],
         mode="markers+text",
         marker=marker,
-        text=[f"{GAP}{spot.gpu}{GAP}" if spot.gpu in named else "" for spot in spots],
+        text=[f"{GAP}{spot.name}{GAP}" if spot.gpu in named else "" for spot in spots],
         textposition=["middle left" if spot.speed > middle else "middle right" for spot in spots],
         textfont={"size": 11, "color": theme.text},
         customdata=[f"{spot.gpu}<br>{spot.words}" for spot in spots],

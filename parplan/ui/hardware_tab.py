@@ -8,15 +8,17 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.cost import Bill, bought_for, cheapest, cost, energy_per_token, replicas_held
+from parplan.across import Elsewhere, plans_across
+from parplan.cost import Bill, bill, cheapest, energy_per_token, fleets, replicas_held
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
+from parplan.own_gpu import OWN
 from parplan.planner import Plan
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Elsewhere, Scenario, plans_across, price_terms
-from parplan.ui import inputs
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
+from parplan.ui import inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
-from parplan.ui.prices import machines, price_day, worth
+from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain
 from parplan.units import MS
 
@@ -25,8 +27,8 @@ FILLED, ALONE = "run more replicas", "stand idle"
 COLUMNS = {
     "GPU": st.column_config.TextColumn(pinned=True),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Of one replica"),
-    "Layout": st.column_config.TextColumn(width=120),
-    "Status": st.column_config.TextColumn(width=110),
+    "Layout": st.column_config.TextColumn(width=150),
+    "Status": st.column_config.TextColumn(width=80),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "± token": st.column_config.NumberColumn(
         format="percent", help="How far the time per token may be off, from measurements of its kind"
@@ -36,20 +38,13 @@ COLUMNS = {
         format="percent", help="How far the time to first token may be off"
     ),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
-    "USD/M output": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million output tokens: all of the cost over them"
-    ),
-    "USD/M input": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million prompt tokens: all of the cost over them"
-    ),
-    "USD/M total": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million tokens, prompt and output alike"
-    ),
-    "USD/request": st.column_config.NumberColumn(format="%.5f"),
-    "USD/hour": st.column_config.NumberColumn(format="%.2f", help="Of the machines beside it"),
+    **{
+        name: prices.COLUMNS[name]
+        for name in ("USD/M output", "USD/M input", "USD/M total", "USD/request", "USD/hour")
+    },
     "Machines": st.column_config.TextColumn(help="The cheapest per token of the providers asked for"),
     "Replicas on them": st.column_config.NumberColumn(format="%d"),
-    "Price of": st.column_config.TextColumn(help="The day the price was valid; old after 30 days"),
+    "Price of": prices.COLUMNS["Price of"],
     "J per token": st.column_config.NumberColumn(
         format="%.2f",
         help="GPUs at their TDP, the rest of the machine left out: at most this, for output tokens",
@@ -113,21 +108,17 @@ def _bill(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, f
     running = (
         [(one, replicas_held(one, gpus=plan.gpus)) for one in bought]
         if filled
-        else [
-            (bought_for(one.instance, replicas=scenario.replicas, gpus=plan.gpus), scenario.replicas)
-            for one in bought
-        ]
+        else [(one, scenario.replicas) for one in fleets(bought, replicas=scenario.replicas, gpus=plan.gpus)]
     )
-    return cheapest(
-        _priced(plan, one, replicas, scenario) for one, replicas in running if one.price is not None
-    )
+    bills = (_priced(plan, one, replicas, scenario) for one, replicas in running)
+    return cheapest(one for one in bills if one)
 
 
-def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -> Bill:
-    assert purchase.price is not None
+def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -> Bill | None:
     rate = replicas * float(plan.serving.requests_per_s)
-    spent = cost(purchase.price, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output)
-    return Bill(purchase, replicas, spent)
+    return bill(
+        purchase, replicas=replicas, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output
+    )
 
 
 def _order(option: Option) -> tuple[bool, bool, float, str]:
@@ -148,6 +139,7 @@ def _picture(options: Sequence[Option], answer: Answer) -> None:
     spots = [
         Spot(
             gpu=option.found.gpu.label,
+            name=option.found.gpu.label if option.found.gpu.name == OWN else option.found.gpu.name,
             vendor=option.found.gpu.vendor,
             words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
             speed=float(plan.serving.tokens_per_s_per_user),
@@ -167,9 +159,10 @@ def _notes(options: Sequence[Option], scenario: Scenario) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
     fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
+    terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
-        f"{price_terms(scenario)} One point per GPU, with its best layout; named where no other is both cheaper "
-        "and faster.",
+        terms if terms == others else f"{terms} Other GPUs: {others}",
+        "One point per GPU, with its best layout; named where no other is both cheaper and faster.",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
         f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",
@@ -183,6 +176,7 @@ def _table(options: Sequence[Option], answer: Answer) -> None:
         key="hardware_table",
         hide_index=True,
         height=420,
+        placeholder="",
         on_select="rerun",
         selection_mode="single-row",
         column_config=COLUMNS,
@@ -229,7 +223,9 @@ def _figures(plan: Plan) -> dict[str, object]:
 
 def _bands(found: Elsewhere) -> dict[str, object]:
     known = found.confidence
-    return {"± token": known.tpot.relative, "± first": known.ttft.relative} if known else {}
+    return (
+        {"± token": round(known.tpot.relative, 2), "± first": round(known.ttft.relative, 2)} if known else {}
+    )
 
 
 def _energy(found: Elsewhere) -> dict[str, object]:
@@ -239,15 +235,9 @@ def _energy(found: Elsewhere) -> dict[str, object]:
     return {"J per token": float(energy_per_token(found.gpu.tdp, rate=per_gpu))}
 
 
-def _costs(bill: Bill) -> dict[str, object]:
-    spent = bill.cost
-    return {
-        "USD/M output": spent.per_million_output,
-        "USD/M input": spent.per_million_input,
-        "USD/M total": spent.per_million_tokens,
-        "USD/request": spent.per_request,
-        "USD/hour": spent.per_hour,
-        "Machines": machines(bill.purchase),
-        "Replicas on them": bill.replicas,
-        "Price of": price_day(bill.purchase.instance.priced, today=date.today()),
+def _costs(paid: Bill) -> dict[str, object]:
+    return costs(paid.cost) | {
+        "Machines": machines(paid.purchase),
+        "Replicas on them": paid.replicas,
+        "Price of": price_day(paid.purchase.instance.priced, today=date.today()),
     }

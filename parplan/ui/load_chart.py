@@ -57,8 +57,19 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
                 *([theme.level(target / MS)] if target else []),
             ],
             annotations=[
-                theme.note(rate, name, colour=colour, y=y, xanchor="right", yanchor="top")
-                for (name, (rate, colour)), y in zip(lines.items(), (1.0, 0.93, 0.86), strict=False)
+                *(
+                    theme.note(rate, name, colour=colour, y=y, xanchor="right", yanchor="top")
+                    | {"bgcolor": theme.background, "borderpad": 1, "xshift": -3}
+                    for (name, (rate, colour)), y in zip(lines.items(), (1.0, 0.92, 0.84), strict=False)
+                ),
+                *(
+                    [
+                        theme.note(0, "target", y=0, xanchor="left", yanchor="bottom")
+                        | {"yref": "y", "y": float(np.log10(target / MS))}
+                    ]
+                    if target
+                    else []
+                ),
             ],
         ),
     )

@@ -7,41 +7,35 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from parplan.cost import Bill, bought_for, cost
-from parplan.instances import Purchase, purchases
+from parplan.cost import Bill, bill, fleets
+from parplan.instances import purchases
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario, price_terms
-from parplan.traffic import Replica, Traffic, replica_of, replicas_for, traffic
+from parplan.traffic import Replica, Traffic, traffic_asked_for
+from parplan.ui import prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
-from parplan.ui.prices import machines, price_day, worth
+from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain, significant
 from parplan.units import written_time
 
 ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
 """Fields moved here: label and step."""
+ASKED_RATE, FULL_LOAD = "at the mean rate", "fully loaded"
+"""What the cost of a token is reckoned at."""
 COLUMNS = {
-    "Machines": st.column_config.TextColumn(pinned=True),
+    "Machines": st.column_config.TextColumn(pinned=True, width=250),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Paid for"),
-    "USD/hour": st.column_config.NumberColumn(format="%.2f"),
-    "USD/request": st.column_config.NumberColumn(format="%.5f", help="At the mean rate"),
-    "USD/M output": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million output tokens, at the mean rate"
-    ),
-    "USD/M input": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million prompt tokens, at the mean rate"
-    ),
-    "USD/M total": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million tokens, prompt and output alike, at the mean rate"
-    ),
+    **{name: column for name, column in prices.COLUMNS.items() if name != "Price of"},
     "Region": st.column_config.TextColumn(),
-    "Price of": st.column_config.TextColumn(help="The day the price was valid; old after 30 days"),
+    "Price of": prices.COLUMNS["Price of"],
 }
 ASSUMED = (
     "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
     "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot. Up to 90 % "
     "of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as long as the "
-    "output; pipeline stages and repeated attention have not been simulated. Traffic in bursts waits longer."
+    "output (within 20 % where fewer than 32 requests run at once); pipeline stages and repeated attention have not "
+    "been simulated. Traffic in bursts waits longer."
 )
 
 
@@ -52,20 +46,22 @@ def show(answer: Answer) -> None:
         st.text("No layout runs, so there is nothing to load.")
         return
     _inputs()
-    scenario, replica = answer.scenario, replica_of(answer.result, best.index)
+    scenario = answer.scenario
+    found = traffic_asked_for(
+        answer.result, best.index, rate=scenario.rate, peak=scenario.peak, replicas=scenario.replicas
+    )
+    replica = found.replica
     if not replica.bearable:
         st.text(
             f"{best.layout} misses {replica.limit} with a single request already; no number of replicas helps. "
             "Loosen the target, or choose another layout or GPU."
         )
-    enough = replicas_for(replica, rate=scenario.rate, peak=scenario.peak) if scenario.rate else 0
-    found = traffic(replica, rate=scenario.rate, peak=scenario.peak, replicas=enough or scenario.replicas)
-    if replica.bearable:
+    else:
         _figures(found, scenario)
         st.text(in_words(found, scenario, best))
     draw(first_token_against_rate(found, theme=theme()), key="load")
     st.caption(plain(f"{ASSUMED} {band_words(answer, best)}"))
-    if enough:
+    if replica.bearable and scenario.rate:
         _bill(found, answer, best)
 
 
@@ -98,8 +94,8 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
     boxes = {
         "Replicas": (f"{found.replicas:,}", f"{found.busiest.gpus:,.0f} GPUs"),
         "Requests/s they bear": (
-            significant(found.replicas * found.replica.bearable),
-            f"knee at {significant(found.replicas * found.replica.knee)}",
+            significant(found.bearable),
+            f"knee at {significant(found.knee)}",
         ),
     }
     if asked:
@@ -154,49 +150,54 @@ def limit_words(replica: Replica) -> str:
 
 def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
     """What the replicas cost on every machine that can hold them, cheapest first."""
-    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
-    bills = sorted(
-        (
-            _billed(
-                bought_for(offer.instance, replicas=found.replicas, gpus=best.gpus), found, answer.scenario
-            )
-            for offer in offers
-            if offer.price is not None
-        ),
-        key=lambda bill: float(bill.cost.per_hour),
+    scenario = answer.scenario
+    st.markdown("**What that costs**")
+    at = st.segmented_control(
+        "Cost of tokens and requests",
+        [ASKED_RATE, FULL_LOAD],
+        default=ASKED_RATE,
+        required=True,
+        key="_cost_at",
+        help="Machines are paid for whether they are busy or not: at the mean rate what stands idle between peaks is "
+        "spread over the work; fully loaded, all replicas answer all they bear, all the time.",
     )
+    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
+    rate = found.bearable if at == FULL_LOAD else scenario.rate
+    bills = [
+        one
+        for bought in fleets(offers, replicas=found.replicas, gpus=best.gpus)
+        if (
+            one := bill(
+                bought,
+                replicas=found.replicas,
+                requests_per_s=rate,
+                prompt=scenario.prompt,
+                output=scenario.output,
+            )
+        )
+    ]
     if not bills:
         st.text("No price is known for machines with so many of this GPU.")
         return
-    st.markdown("**What that costs**")
     st.dataframe(
-        pd.DataFrame([_row(bill) for bill in bills], columns=list(COLUMNS)),
+        pd.DataFrame([_row(one) for one in bills], columns=list(COLUMNS)),
         key="load_bill",
         hide_index=True,
+        placeholder="",
         column_config=COLUMNS,
         alt="Cost of the replicas on the machines that can be rented, cheapest first",
     )
-    days = [bill.purchase.instance.priced for bill in bills]
-    terms, age = price_terms(answer.scenario), worth(days, today=date.today())
-    st.caption(f"{terms} What stands idle between peaks is paid for too. {age}")
+    days = [one.purchase.instance.priced for one in bills]
+    terms, age = price_terms(scenario), worth(days, today=date.today())
+    busy = f"At {significant(rate)} requests per second" + (", day and night." if at == FULL_LOAD else ".")
+    st.caption(f"{terms} {busy} What stands idle is paid for too. {age}")
 
 
-def _billed(purchase: Purchase, found: Traffic, scenario: Scenario) -> Bill:
-    assert purchase.price is not None
-    spent = cost(purchase.price, requests_per_s=scenario.rate, prompt=scenario.prompt, output=scenario.output)
-    return Bill(purchase, found.replicas, spent)
-
-
-def _row(bill: Bill) -> Mapping[str, object]:
-    instance, spent = bill.purchase.instance, bill.cost
-    return {
-        "Machines": machines(bill.purchase),
-        "GPUs": bill.purchase.gpus,
-        "USD/hour": spent.per_hour,
-        "USD/request": spent.per_request,
-        "USD/M output": spent.per_million_output,
-        "USD/M input": spent.per_million_input,
-        "USD/M total": spent.per_million_tokens,
+def _row(paid: Bill) -> Mapping[str, object]:
+    instance = paid.purchase.instance
+    return costs(paid.cost) | {
+        "Machines": machines(paid.purchase),
+        "GPUs": paid.purchase.gpus,
         "Region": instance.region,
         "Price of": price_day(instance.priced, today=date.today()),
     }

@@ -3,8 +3,39 @@
 from collections.abc import Iterable
 from datetime import date
 
-from parplan.cost import BEST_BEFORE, age, stale
+import streamlit as st
+
+from parplan.cost import BEST_BEFORE, Cost, age, stale
 from parplan.instances import Purchase
+
+COLUMNS = {
+    "USD/hour": st.column_config.NumberColumn(format="%.2f", help="Of all the machines of the row"),
+    "USD/M output": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million output tokens: all of the cost over them"
+    ),
+    "USD/M input": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million prompt tokens: all of the cost over them"
+    ),
+    "USD/M total": st.column_config.NumberColumn(
+        format="%.2f", help="USD per million tokens, prompt and output alike"
+    ),
+    "USD/request": st.column_config.NumberColumn(format="%.5f"),
+    "Price of": st.column_config.TextColumn(
+        help="The day the price was valid, and its age in days once it is older than 30"
+    ),
+}
+"""What machines and their work cost, in every table."""
+
+
+def costs(spent: Cost) -> dict[str, object]:
+    """A bill's figures by column."""
+    return {
+        "USD/hour": spent.per_hour,
+        "USD/M output": spent.per_million_output,
+        "USD/M input": spent.per_million_input,
+        "USD/M total": spent.per_million_tokens,
+        "USD/request": spent.per_request,
+    }
 
 
 def machines(purchase: Purchase) -> str:
@@ -16,11 +47,11 @@ def price_day(priced: date | None, *, today: date) -> str:
     """The day a price was valid, and its age once it is stale.
 
     >>> price_day(date(2026, 9, 19), today=date(2026, 11, 29)), price_day(date(2026, 11, 1), today=date(2026, 11, 29))
-    ('2026-09-19, 71 days old', '2026-11-01')
+    ('2026-09-19, 71 d', '2026-11-01')
     """
     if priced is None:
         return "day not known"
-    return f"{priced}, {age(priced, today=today):.0f} days old" if stale(priced, today=today) else str(priced)
+    return f"{priced}, {age(priced, today=today):.0f} d" if stale(priced, today=today) else str(priced)
 
 
 def worth(days: Iterable[date | None], *, today: date) -> str:

@@ -1,0 +1,76 @@
+"""The same scenario on every GPU of the catalogue: the best layout of each, nothing more."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parplan import catalog
+from parplan.advice import recommended_index, verdict
+from parplan.confidence import Confidence, confidence
+from parplan.hardware import Gpu
+from parplan.instances import weight_bytes
+from parplan.layout import Layout
+from parplan.planner import Plan, Problem, candidate_layouts, judged
+from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A scenario on another GPU."""
+
+    gpu: Gpu
+    plan: Plan | None
+    """The recommended layout, apart from the others. None: nothing runs."""
+    confidence: Confidence | None
+    """How far its times may be off. None: nothing runs, or the engine is a bound."""
+    words: str
+    """The answer in one sentence."""
+
+
+def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
+    """The same scenario planned on every GPU of the catalogue, by GPU name.
+
+    At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits. Layouts
+    are the same for all GPUs that may use as many, and are looked at for the asked concurrency alone.
+
+    Raises:
+        UnknownNameError: a name the catalogue does not know.
+    """
+    asked, found = problem_of(scenario), {}
+    layouts: dict[int, Layout] = {}
+    for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
+        precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
+        budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
+        problem = replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
+        if problem.budget not in layouts:
+            layouts[problem.budget] = candidate_layouts(problem)
+        found[name] = _elsewhere(problem, layout=layouts[problem.budget])
+    return found
+
+
+def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
+    """The answer for one GPU; where nothing runs, its words name the nearest layout with room for the weights."""
+    result = judged(
+        problem,
+        layout=large_enough(problem, layout=layout),
+        concurrency=np.array([problem.workload.concurrency]),
+    )
+    index = recommended_index(result)
+    best = None if index is None else result.plan(index)
+    return Elsewhere(
+        gpu=problem.gpu,
+        plan=None if best is None else result.alone(best.index).plan(0),
+        confidence=None if best is None else confidence(problem, layout=best.layout),
+        words=verdict(result, best),
+    )
+
+
+def large_enough(problem: Problem, *, layout: Layout) -> Layout:
+    """The layouts with room for all weights, were they spread evenly; all of them where there is none.
+
+    The fullest GPU holds at least the mean, so what is left out cannot start.
+    """
+    needed = weight_bytes(problem.transformer, problem.precision)
+    possible = np.broadcast_to(layout.gpus * problem.gpu.memory >= needed, layout.shape)
+    return layout[possible] if possible.any() else layout
