@@ -20,6 +20,7 @@ LAYERS: tuple[str, ...] = (
     # formulas
     "work",
     "collectives",
+    "drafting",
     "allocator",
     "memory",
     "fit",
@@ -47,6 +48,7 @@ LAYERS: tuple[str, ...] = (
     "catalog",
     "confidence",
     "scenario",
+    "ways_out",
     "links",
     "shortlist",
     "export",

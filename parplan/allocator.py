@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parplan.calibration import Allocator, Exact, Grouped, TwoPools
+from parplan.drafting import drafting_block, drafting_layers
 from parplan.formats import Precision
 from parplan.layout import Layout
 from parplan.transformer import Compressed, GroupedQuery, Mixer, Recurrent, Transformer
@@ -43,18 +44,21 @@ class Charge:
 
 
 def stores(
-    transformer: Transformer, precision: Precision, *, layout: Layout, drafts: int = 0
+    transformer: Transformer, precision: Precision, *, layout: Layout, drafts: bool = False
 ) -> tuple[Store, ...]:
     """The distinct kinds of cache a model keeps; layers that cache alike are counted together.
 
     Args:
-        drafts: layers like the last one that are on the last stage as well, to draft tokens with.
+        drafts: layers that draft tokens are on the last stage as well.
     """
     layers = layers_per_stage(transformer, layout=layout)
-    layers[..., transformer.sequence[-1]] += drafts * last_stage(layout, stages=layers.shape[-2])
+    kinds = [(block, layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
+    if drafts:
+        last = last_stage(layout, stages=layers.shape[-2])
+        kinds.append((drafting_block(transformer), drafting_layers(transformer) * last))
     found: dict[tuple[object, ...], Store] = {}
-    for kind, block in enumerate(transformer.blocks):
-        for store in mixer_stores(block.mixer, precision, layout=layout, layers=layers[..., kind]):
+    for block, here in kinds:
+        for store in mixer_stores(block.mixer, precision, layout=layout, layers=here):
             key = (store.window, store.chunked, store.per_token.tobytes(), store.state.tobytes())
             same = found.get(key)
             found[key] = Store(

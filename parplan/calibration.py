@@ -134,6 +134,8 @@ class MemoryProfile(Value):
     """Bytes of one entry of the rotary tables every rank keeps; 0: not known, not counted."""
     expert_padding: Padding | None = None
     """How much larger the experts get when they are loaded. None: they keep their size."""
+    transfer_layers: float = Field(default=0, ge=0)
+    """Layers whose experts it keeps room for beside the weights while it moves experts to balance their load."""
     batched_tokens: tuple[Tier, ...]
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]

@@ -9,7 +9,6 @@ from parplan.allocator import charge, stores
 from parplan.explanation import COMPONENT_NAMES
 from parplan.memory import (
     draft_bytes,
-    draft_layers,
     expert_padding,
     loaded_weight_bytes,
     rotary_table_bytes,
@@ -71,7 +70,8 @@ def _weight_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     tables = float(rotary_table_bytes(transformer, profile=profile))
     yield single("tables of positions", Term((Factor(tables, "B"),)), law=rotary_table_bytes)
     drafting = float(plan.memory.weights_by_component.get("mtp", np.asarray(0.0)))
-    yield single(COMPONENT_NAMES["mtp"], Term((Factor(drafting, "B"),)), law=draft_bytes)
+    name = COMPONENT_NAMES["mtp"] if transformer.mtp else "EAGLE head, of the size published ones have"
+    yield single(name, Term((Factor(drafting, "B"),)), law=draft_bytes)
 
 
 def kv_cache(problem: Problem, plan: Plan) -> Explanation:
@@ -94,8 +94,9 @@ def kv_cache(problem: Problem, plan: Plan) -> Explanation:
 def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     memory, length, stage = plan.memory, problem.workload.length, int(plan.memory.stage)
     running = Factor(float(memory.kv) / float(memory.request) if memory.request else 0.0, "requests")
-    drafts = draft_layers(problem.transformer) if problem.settings.mtp else 0
-    for store in stores(problem.transformer, problem.precision, layout=plan.layout, drafts=drafts):
+    for store in stores(
+        problem.transformer, problem.precision, layout=plan.layout, drafts=problem.settings.drafts
+    ):
         layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
         kept = min(length, store.window) if store.window else length
         grows, fixed = float(store.per_token[..., 0]), float(store.state[..., 0])

@@ -386,9 +386,14 @@ def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[
     return held, served
 
 
-def solve(problem: Problem) -> Result:
-    """Every candidate layout at every batch, judged."""
-    layout, concurrency = candidate_layouts(problem), batches(problem.workload)
+def solve(problem: Problem, *, concurrency: Counts | None = None) -> Result:
+    """Every candidate layout at every batch, judged.
+
+    Args:
+        concurrency: batches to look at, the asked one among them. None: those of `batches`.
+    """
+    layout = candidate_layouts(problem)
+    concurrency = batches(problem.workload) if concurrency is None else concurrency
     held, served = evaluate(problem, layout=layout.column(), concurrency=concurrency)
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
     shape = (*layout.shape, concurrency.size)

@@ -323,7 +323,7 @@ def loaded(name: str, *, layout: Layout, **told: Any) -> Rank:
 def test_a_draft_costs_its_layers_and_their_cache() -> None:
     """SGLang logs 5.53 GiB for the draft of Qwen3.8-27B: its layers, and copies of embedding and head for a while."""
     name = "Qwen/Qwen3.5-27B"
-    without, drafting = loaded(name, layout=Layout()), loaded(name, layout=Layout(), mtp=True)
+    without, drafting = loaded(name, layout=Layout()), loaded(name, layout=Layout(), drafts=True)
     layers = float(drafting.weights - without.weights)
     copies = 2 * float(without.weights_by_component["embedding"])
     assert (layers + copies) / GIB == pytest.approx(5.53, abs=0.01)
@@ -333,14 +333,14 @@ def test_a_draft_costs_its_layers_and_their_cache() -> None:
 def test_a_draft_is_cut_as_the_last_layer_is() -> None:
     """DeepSeek-V4-Pro in FP8 on eight H200: SGLang starts from a share of 0.9113, with MTP from 0.9335 of 139.8 GiB."""
     name, layout = "sgl-project/DeepSeek-V4-Pro-FP8", Layout(tensor=8)
-    more = loaded(name, layout=layout, mtp=True).weights - loaded(name, layout=layout).weights
+    more = loaded(name, layout=layout, drafts=True).weights - loaded(name, layout=layout).weights
     assert float(more) / GIB == pytest.approx((0.9335 - 0.9113) * 139.8, rel=0.05)
 
 
 def test_drafts_are_on_the_last_stage() -> None:
     plain_ranks, drafting = (
-        replica(DEEPSEEK, layout=Layout(tensor=8, pipeline=2), told=Settings(mtp=mtp))
-        for mtp in (False, True)
+        replica(DEEPSEEK, layout=Layout(tensor=8, pipeline=2), told=Settings(drafts=drafts))
+        for drafts in (False, True)
     )
     assert drafting[0].each.weights == plain_ranks[0].each.weights
     assert drafting[1].each.weights > plain_ranks[1].each.weights
@@ -348,8 +348,8 @@ def test_drafts_are_on_the_last_stage() -> None:
 
 def test_with_stages_a_draft_has_an_embedding_of_its_own() -> None:
     """vLLM shares the embedding between model and draft only where both are on one stage."""
-    (one,) = replica(DEEPSEEK, layout=Layout(tensor=16), told=Settings(mtp=True))
-    last = replica(DEEPSEEK, layout=Layout(tensor=16, pipeline=2), told=Settings(mtp=True))[1]
+    (one,) = replica(DEEPSEEK, layout=Layout(tensor=16), told=Settings(drafts=True))
+    last = replica(DEEPSEEK, layout=Layout(tensor=16, pipeline=2), told=Settings(drafts=True))[1]
     more = last.each.weights_by_component["mtp"] - one.each.weights_by_component["mtp"]
     assert more == pytest.approx(float(one.each.weights_by_component["embedding"]))
 
@@ -363,8 +363,34 @@ def test_rotary_tables_are_whole_on_every_rank() -> None:
     assert four.weights_by_component["other"] == eight.weights_by_component["other"] >= tables
 
 
-def test_a_model_without_mtp_layers_has_no_draft_to_load() -> None:
-    assert loaded(LLAMA_8B, layout=Layout(), mtp=True).weights == loaded(LLAMA_8B, layout=Layout()).weights
+def test_a_model_without_mtp_layers_is_drafted_for_by_an_eagle_head() -> None:
+    """EAGLE-3 head of Llama-3.1-8B, by the shapes of its config: 424.7 M parameters in 16 bits, one layer of cache."""
+    hidden, width, kv = 4096, 14_336, 1024
+    attention = 2 * hidden * (hidden + 2 * kv) + hidden * hidden
+    parameters = attention + 3 * hidden * width + 3 * hidden * hidden + 32_000 * hidden + 4 * hidden
+    without, drafting = (loaded(LLAMA_8B, layout=Layout(), drafts=drafts) for drafts in (False, True))
+    assert drafting.weights - without.weights == 2 * parameters
+    assert drafting.request / without.request == pytest.approx(33 / 32)
+
+
+def test_an_eagle_head_is_cut_but_for_what_merges_the_hidden_states() -> None:
+    one, four = (
+        float(loaded(LLAMA_8B, layout=Layout(tensor=width), drafts=True).weights_by_component["mtp"])
+        for width in (1, 4)
+    )
+    whole = 2 * (3 * 4096 * 4096 + 4 * 4096)
+    assert four == pytest.approx((one - whole) / 4 + whole)
+
+
+def test_a_latent_model_is_drafted_for_with_plain_heads() -> None:
+    """Kimi-K2's published head: 64 KV heads of 128, 32 KiB per token where a latent layer keeps 1,152 bytes."""
+    kimi, told = "moonshotai/Kimi-K2-Instruct", Settings(utilization=0.95)
+    without, drafting = (
+        replica(kimi, layout=Layout(tensor=16), told=told.model_copy(update={"drafts": drafts}))[0].each
+        for drafts in (False, True)
+    )
+    more = float(drafting.request_ideal - without.request_ideal)
+    assert more == pytest.approx(float(without.request_ideal) / (61 * 576 * 2) * (64 / 16 * 2 * 128 * 2))
 
 
 def test_redundant_experts_are_weights() -> None:
@@ -373,6 +399,18 @@ def test_redundant_experts_are_weights() -> None:
     none, one_each = loaded(DEEPSEEK, layout=layout), loaded(DEEPSEEK, layout=layout, redundant_experts=32)
     more = float(one_each.weights - none.weights)
     assert more == pytest.approx(58 * experts.expert_parameters * (1 + 4 / 128**2), rel=1e-3)
+
+
+@pytest.mark.parametrize(("engine", "layers"), [("vllm", 1), ("sglang", 1), ("trtllm", 0), ("ideal", 0)])
+def test_moving_experts_takes_room_for_those_of_one_layer(engine: str, layers: int) -> None:
+    """288 experts over 32 GPUs are nine on each, 44 M parameters in FP8: 0.37 GiB."""
+    layout, experts = Layout(data=32, expert=32), next(b.experts for b in model(DEEPSEEK).blocks if b.experts)
+    still, moving = (
+        replica(DEEPSEEK, layout=layout, engine=engine, told=Settings(redundant_experts=more))[0].each
+        for more in (0, 32)
+    )
+    nine = 9 * experts.expert_parameters * (1 + 4 / 128**2)
+    assert moving.activations - still.activations == pytest.approx(layers * nine, rel=1e-3)
 
 
 # --- what a request is charged

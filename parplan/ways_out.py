@@ -1,0 +1,144 @@
+"""Ways out of a plan that does not hold every request: single changes of the scenario, each tested to be one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parplan import catalog
+from parplan.advice import best_index, recommended_index, verdict
+from parplan.fit import longest_request, most_requests
+from parplan.instances import purchases, sequence_bytes, weight_bytes
+from parplan.planner import Plan, Problem, solve
+from parplan.scenario import MOST_GPUS, Answer, Scenario, gpu_asked_for, offers, problem_of
+
+LARGE_SHARE = 95
+"""Percent of a GPU's memory engines commonly still come up with."""
+Change: TypeAlias = tuple[str, dict[str, Any]]
+"""Words, and the fields that change."""
+GPU_CUTS = ("tensor", "data", "pipeline", "context")
+"""Layout fields whose product is the GPUs of a replica."""
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """One change to a scenario that makes it work."""
+
+    words: str
+    scenario: Scenario
+    plan: Plan
+    """What is recommended then; it holds every request."""
+    verdict: str
+    """The answer in one sentence then."""
+    price: float
+    """USD per hour of the cheapest machines that hold every request then; infinite where no price is known."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica then."""
+        return self.plan.gpus
+
+
+def ways_out(answer: Answer) -> tuple[WayOut, ...]:
+    """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
+    planned, at the asked concurrency, and holds.
+
+    Meant for answers that do not: smaller formats, a larger share of memory, as many or as long requests as do fit,
+    more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
+    """
+    scenario, seen = answer.scenario, [answer.result.problem]
+    found: list[WayOut] = []
+    for words, change in (*_smaller(scenario), *_fewer_or_shorter(answer), *_larger(scenario)):
+        changed = scenario.model_copy(update=change)
+        problem = problem_of(changed)
+        if problem in seen or not could_hold(problem):
+            continue
+        seen.append(problem)
+        found += _held(words, changed, problem)
+    return tuple(sorted(found, key=lambda way: (way.price, way.gpus)))
+
+
+def could_hold(problem: Problem) -> bool:
+    """Whether the GPU budget has the bytes of the weights and of every request's cache, whatever the layout.
+
+    weights + requests x bytes of one <= GPUs x usable memory
+    """
+    weights = float(weight_bytes(problem.transformer, problem.precision))
+    each = float(sequence_bytes(problem.transformer, problem.precision, length=problem.workload.length))
+    gpus = max(
+        problem.budget, int(np.prod([size for name, size in problem.fixed.items() if name in GPU_CUTS]))
+    )
+    return weights + problem.workload.concurrency * each <= gpus * problem.gpu.memory
+
+
+def _held(words: str, changed: Scenario, problem: Problem) -> Iterator[WayOut]:
+    """The change as a way out, if it is one."""
+    result = solve(problem, concurrency=np.array([problem.workload.concurrency]))
+    index, smallest = recommended_index(result), best_index(result, among=result.holds)
+    if index is None or smallest is None:
+        return
+    best = result.plan(index)
+    bought = purchases(offers(changed, gpu=problem.gpu), gpu=problem.gpu, gpus=int(result.gpus[smallest]))
+    price = next((purchase.price for purchase in bought if purchase.price is not None), inf)
+    yield WayOut(words, changed, best, verdict(result, best), price)
+
+
+def _smaller(scenario: Scenario) -> tuple[Change, ...]:
+    """Smaller formats, and a larger share of memory for the engine."""
+    share = f"let the engine take {LARGE_SHARE} % of each GPU"
+    return (
+        ("store the KV cache in FP8", {"kv": "fp8"}),
+        ("store the weights in FP8", {"weights": "fp8"}),
+        ("store weights and KV cache in FP8", {"weights": "fp8", "kv": "fp8"}),
+        ("store the weights in 4 bits", {"weights": "int4-g128"}),
+        *(((share, {"utilization": LARGE_SHARE}),) if 0 < scenario.utilization < LARGE_SHARE else ()),
+    )
+
+
+def _fewer_or_shorter(answer: Answer) -> tuple[Change, ...]:
+    """As many requests, or as long ones, as the recommended layout holds, or the one that comes nearest."""
+    scenario, result, best = answer.scenario, answer.result, answer.advice.recommended
+    others = [mask for rule, mask in result.errors.items() if rule != "one-request"]
+    possible = ~np.logical_or.reduce(others)
+    if not possible.any():
+        return ()
+    requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
+    problem, nearest = result.problem, best.index if best else int(np.argmax(requests))
+    most = most_requests(result.case(nearest).memory)
+    length = longest_request(
+        problem.transformer,
+        problem.precision,
+        layout=result.layout.one(nearest),
+        gpu=problem.gpu,
+        engine=problem.engine,
+        concurrency=scenario.concurrency,
+        settings=problem.settings,
+    )
+    output = max(round(length * scenario.output / problem.workload.length), 1)
+    return (
+        *(
+            ((f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most}),)
+            if most
+            else ()
+        ),
+        *(
+            ((f"keep requests to {length:,} tokens", {"prompt": length - output, "output": output}),)
+            if length > output
+            else ()
+        ),
+    )
+
+
+def _larger(scenario: Scenario) -> tuple[Change, ...]:
+    """More GPUs, or larger ones of the same vendor."""
+    gpu = gpu_asked_for(scenario)
+    larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
+    return (
+        (f"allow up to {MOST_GPUS} GPUs per replica", {"budget": MOST_GPUS}),
+        *(
+            (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0})
+            for g in sorted(larger, key=lambda g: g.memory)[:3]
+        ),
+    )
