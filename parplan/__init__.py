@@ -38,6 +38,7 @@ LAYERS: tuple[str, ...] = (
     "products",
     "explanation",
     "memory_explanation",
+    "balance",
     "topology",
     "whatif",
     "traffic",

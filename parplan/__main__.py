@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parplan import catalog, export, links, logs, validate
+from parplan.balance import balance
 from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
@@ -83,6 +84,7 @@ def written_answer(answer: Answer) -> str:
         *advice.reasons,
         *advice.alternatives,
         "",
+        *_memory_lines(answer),
         f"Napkin: {advice.napkin_note}",
         "",
     ]
@@ -114,6 +116,13 @@ def written_answer(answer: Answer) -> str:
             f"{float(one.serving.tokens_per_s_per_gpu):>11,.0f}"
         )
     return "\n".join(lines)
+
+
+def _memory_lines(answer: Answer) -> tuple[str, ...]:
+    """What the workload needs and what the engine reserves, and what that holds; nothing where nothing runs."""
+    if answer.advice.recommended is None:
+        return ()
+    return (*balance(answer.result.problem, answer.advice.recommended).words, "")
 
 
 def run_plan(arguments: argparse.Namespace) -> str:

@@ -100,6 +100,10 @@ class TwoPools(Value):
 Allocator: TypeAlias = Exact | Grouped | TwoPools
 
 
+Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "always"]
+"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs."""
+
+
 class MemoryProfile(Value):
     """How an engine version family divides a GPU's memory."""
 
@@ -136,6 +140,8 @@ class MemoryProfile(Value):
     """How much larger the experts get when they are loaded. None: they keep their size."""
     transfer_layers: float = Field(default=0, ge=0)
     """Layers whose experts it keeps room for beside the weights while it moves experts to balance their load."""
+    uncounted: dict[Occasion, str] = Field(default_factory=dict)
+    """What it takes and nobody has measured well enough to count, in words, by when it does."""
     batched_tokens: tuple[Tier, ...]
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]

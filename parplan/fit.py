@@ -10,10 +10,9 @@ from parplan.calibration import Engine
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import Memory, Settings, division, memory, worst_rank
+from parplan.memory import Memory, Settings, division, worst_rank
 from parplan.transformer import Transformer
 from parplan.units import Bytes, Count, written_bytes
-from parplan.workload import Workload
 
 Part: TypeAlias = Literal["weights", "activations", "overhead", "kv"]
 SHORTEST, LONGEST = 2, 10_000_000
@@ -149,26 +148,21 @@ def longest_request(
 
 
 def fit(
+    held: Memory,
+    *,
     transformer: Transformer,
     precision: Precision,
-    *,
     layout: Layout,
     gpu: Gpu,
     engine: Engine,
-    workload: Workload,
+    concurrency: int,
     settings: Settings | None = None,
 ) -> Fit:
-    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit."""
-    held = memory(
-        transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
-        workload=workload,
-        concurrency=workload.concurrency,
-        settings=settings,
-    )
+    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit.
+
+    Args:
+        held: its memory at that concurrency.
+    """
     together, alone = (
         longest_request(
             transformer,
@@ -176,9 +170,9 @@ def fit(
             layout=layout,
             gpu=gpu,
             engine=engine,
-            concurrency=concurrency,
+            concurrency=count,
             settings=settings,
         )
-        for concurrency in (workload.concurrency, 1)
+        for count in (concurrency, 1)
     )
     return Fit(shortfall=shortfall(held), requests=most_requests(held), length=together, length_alone=alone)

@@ -52,7 +52,8 @@ def held(deployment: dict[str, Any], *, length: int, concurrency: int) -> Memory
 
 def of(deployment: dict[str, Any], *, length: int = 2048, concurrency: int = 64) -> Fit:
     """How far it can go."""
-    return fit(**deployment, workload=Workload(prompt=length - 1, output=1, concurrency=concurrency))
+    one = held(deployment, length=length, concurrency=concurrency)
+    return fit(one, **deployment, concurrency=concurrency)
 
 
 # --- which part, and by how much

@@ -109,6 +109,11 @@ class Rank(Budget):
         return self.kv / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
 
     @property
+    def kv_needed_ideal(self) -> Array:
+        """What all concurrent requests' cache would take without blocks, padding and unused windows."""
+        return self.kv_needed / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
+
+    @property
     def kv_waiting(self) -> Array:
         """Cache of the requests that must wait: needed and not there."""
         return self.kv_needed - self.kv

@@ -9,7 +9,7 @@ import streamlit as st
 from parplan.advice import Rung, candidates
 from parplan.instances import Purchase
 from parplan.scenario import Answer, Scenario
-from parplan.ui import charts, inputs
+from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import clickable, draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import counted, plain, sentence
@@ -44,8 +44,9 @@ def _memory(answer: Answer) -> None:
     st.markdown("**Where the memory goes, on the fullest GPU**")
     plans = [result.plan(index) for index in candidates(result)]
     draw(charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()), key="memory_bars")
-    if best:
-        st.caption(plain(charts.memory_words(best)))
+    shown = best or result.plan(candidates(result)[-1])
+    st.caption(plain(charts.memory_words(shown)))
+    balance_table.show(shown, result.problem, key="_balance")
 
 
 def _frontier(answer: Answer) -> None:
