@@ -71,6 +71,8 @@ class Exact(Value):
     kind: Literal["exact"] = "exact"
     block: int = Field(default=1, ge=1)
     """Tokens of a block; the last block of a sequence is reserved whole."""
+    windows: bool = True
+    """False: windowed layers keep every token (vLLM V0)."""
 
 
 class Grouped(Value):
@@ -116,6 +118,8 @@ class MemoryProfile(Value):
     inside: frozenset[Literal["activations", "non_torch", "graphs"]]
     """What the engine takes out of its share, beside the weights, before the cache gets the rest. All else
     lies in what the share leaves."""
+    logged_with_weights: frozenset[Literal["non_torch"]] = frozenset()
+    """What its log counts with the weights: it looks at free memory before and after it loads them."""
     context: Shared
     """Driver context and communicator set-up, there before the engine looks; never part of its share."""
     non_torch: Shared

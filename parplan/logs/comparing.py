@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import ValidationError
 
+from parplan import catalog
 from parplan.layout import Layout
 from parplan.logs.quantities import QUANTITIES
 from parplan.logs.reading import Figure, LogFigures
@@ -40,17 +41,18 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
     """Predicted beside logged, component by component, for whatever the log states.
 
     A log counts tokens and requests per data-parallel rank, so the prediction's are divided by the ranks. Sums are
-    compared only where a part is not logged.
+    compared only where a part is not logged; engines that do not tell libraries from weights log both as weights.
 
     Args:
         figures: of a log.
         predicted: of one layout at one concurrency (scalars), told what the log says; see `predicted_memory`.
     """
     m = predicted
+    with_weights = catalog.engines()[figures.engine].memory.logged_with_weights
     values = {
         "total": np.asarray(m.usable),
         "context": m.context,
-        "weights": m.weights,
+        "weights": m.weights + sum(getattr(m, part) for part in sorted(with_weights)),
         "activations": m.activations,
         "non_torch": m.non_torch,
         "context_and_non_torch": m.context + m.non_torch,
