@@ -174,7 +174,7 @@ def run_validate(arguments: argparse.Namespace) -> str:
 
 
 def run_log(arguments: argparse.Namespace) -> str:
-    """`log`: an engine's start-up log beside the prediction."""
+    """`log`: an engine's start-up log beside the prediction; what it does not say may be given as KEY=VALUE."""
     try:
         figures = logs.log_figures(arguments.file.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -182,7 +182,15 @@ def run_log(arguments: argparse.Namespace) -> str:
     except logs.LogError as error:
         raise BadInputError(f"{arguments.file}: {error}") from error
     changes, messages = logs.scenario_from(figures)
-    found = logs.compared(figures, logs.predicted_memory(figures, Scenario(**changes)))
+    given = scenario_of(arguments.scenario) if arguments.scenario else Scenario()
+    told = given.model_copy(update=changes)
+    missing = {"model", "gpu"} - changes.keys() - given.changed().keys()
+    if "total" in figures.found:
+        missing.discard("gpu")
+    found = () if missing else logs.compared(figures, logs.predicted_memory(figures, told))
+    if missing:
+        wanted = " and ".join(f"{name}=..." for name in sorted(missing, reverse=True))
+        messages = (*messages, f"No prediction: add {wanted} for what the log does not say.")
     if arguments.json:
         return _json(logs.log_json(figures, found) | {"messages": list(messages)})
     return "\n".join([logs.written_log(figures, found), *messages])
@@ -220,6 +228,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     added.add_argument("--json", action="store_true")
     added = command("log", run_log)
     added.add_argument("file", type=Path, metavar="FILE", help="start-up log of vLLM, SGLang or TensorRT-LLM")
+    added.add_argument("scenario", nargs="*", metavar="KEY=VALUE", help="what the log does not say")
     added.add_argument("--json", action="store_true")
     command("gpus", run_gpus)
     command("models", run_models)

@@ -58,6 +58,7 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
         "context_and_non_torch": m.context + m.non_torch,
         "graphs": m.graphs,
         "outside_torch": m.context + m.non_torch + m.graphs,
+        "without_cache": m.weights + m.activations + m.overhead,
         "kv": m.pool,
         "kv_tokens": m.kv_tokens / layout_of(figures).data,
         "concurrency": m.pool / np.where(m.longest > 0, m.longest, np.nan),

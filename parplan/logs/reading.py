@@ -213,7 +213,10 @@ def with_derived(found: Mapping[str, Figure]) -> dict[str, Figure]:
     derive("non_torch", first="weights_and_non_torch", second="weights", sign=-1)
     derive("activations", first="weights_and_activations", second="weights", sign=-1)
     derive("context", first="total", second="free", sign=-1)
+    derive("kv", first="free_after_weights", second="free_after_pool", sign=-1)
     derive("graphs", first="graphs", second="graphs_piecewise", sign=1)
+    if "tensor" not in known and "world" in known and known["world"].value == 1:
+        known["tensor"] = replace(known["world"], name="tensor", derived="one rank")
     if "snapshot" in known and "model" not in known:
         path = str(known.pop("snapshot").value).replace("--", "/", 1)
         known["model"] = replace(found["snapshot"], name="model", value=path, derived="path of its files")

@@ -24,7 +24,9 @@ WORDINGS: tuple[Wording, ...] = (
     *_wordings(
         "vllm",
         # V1: v1/worker/gpu_worker.py, gpu_model_runner.py, v1/core/kv_cache_utils.py
+        "Starting to load model <model>",
         "Model loading took <weights> GiB",
+        "Model loading took <weights> GB",
         "torch peak memory increase: <activations> GiB",
         "non-torch forward increase memory: <non_torch> GiB",
         "total consumed (from mem_get_info): <weights_and_non_torch> GiB",
@@ -45,6 +47,7 @@ WORDINGS: tuple[Wording, ...] = (
         "Maximum concurrency for <max_length> tokens per request: <concurrency>x",
         "free_memory=<free>GiB, total_memory=<total>GiB",
         "Free memory on device ...(<free>/<total> GiB)",
+        "The current --gpu-memory-utilization=<utilization> is equivalent to",
         "Desired GPU memory utilization is (<utilization>,",
         "desired GPU memory utilization (<utilization>,",
         "Initial free memory: <free> GiB; Requested memory: <utilization> (util)",
@@ -65,10 +68,14 @@ WORDINGS: tuple[Wording, ...] = (
         "# cuda blocks: <blocks>",
         "# rocm blocks: <blocks>",
         # settings, printed on the way
+        "in world size <world> is assigned as",
         "LLM engine (v<version>)",
         "vLLM API server version <version>",
         "█  version <version>",
         "Using max model len <max_length>",
+        "Encoder cache will be initialized with a budget of <encoder_tokens> tokens",
+        "for compile range (1, <max_batched_tokens>)",
+        "Cache the graph of compile range (1, <max_batched_tokens>)",
         "Defaulting max_num_batched_tokens to <max_batched_tokens>",
         "Defaulting max_num_seqs to <max_num_seqs>",
         "Chunked prefill is enabled with max_num_batched_tokens=<max_batched_tokens>",
@@ -79,6 +86,7 @@ WORDINGS: tuple[Wording, ...] = (
         "sglang",
         # model_executor/model_runner.py, mem_cache/memory_pool.py, managers/scheduler.py
         "Load weight end. ...avail mem=<free_after_weights> GB",
+        "Memory pool end. avail mem=<free_after_pool> GB",
         "Capture cuda graph end. ...mem usage=<graphs> GB",
         "Capture target decode CUDA graph end. ...mem usage=<graphs> GB",
         "Capture piecewise CUDA graph end. ...mem usage=<graphs_piecewise> GB",
@@ -100,11 +108,14 @@ WORDINGS: tuple[Wording, ...] = (
     Wording("sglang", "SWAKVPool mem usage: <kv> GB, ...full size: <kv_tokens>", keep="largest"),
     *_wordings(
         "trtllm",
-        # _torch/pyexecutor/_util.py, batch_manager/kvCacheManager.cpp
+        # _torch/pyexecutor/_util.py, batch_manager/kvCacheManager.cpp, runtime/tllmRuntime.cpp
         "Use <weights> GB for model weights",
         "Memory used after loading model weights (inside torch) ...: <weights> GiB",
         "Memory dynamically allocated during inference (inside torch) ...: <activations> GiB",
         "Memory used outside torch (e.g., NCCL and CUDA graphs) ...: <outside_torch> GiB",
+        "Peak memory during memory usage profiling (torch + non-torch): <without_cache> GiB",
+        "Allocated <runtime_buffers> GB GPU memory for runtime buffers",
+        "Allocated <decoder> GB GPU memory for decoder",
         "available KV cache memory when calculating max tokens: <kv> GiB",
         "calculating max tokens: ...fraction is set <utilization>",
         "device total memory <total> GiB",
@@ -112,6 +123,7 @@ WORDINGS: tuple[Wording, ...] = (
         "Allocated <kv> GiB for max tokens in paged KV cache (<kv_tokens>)",
         "when calculating max tokens in paged kv cache: total: <total> GiB",
         "tokens per block=<block_size>, primary blocks=<blocks>",
+        "primary blocks=... max sequence length=<max_length>",
         "Number of tokens per block: <block_size>",
         "Number of blocks in KV cache primary pool: <blocks>",
         "max_seq_len=<max_length>, max_num_requests=<max_num_seqs>, max_num_tokens=<max_batched_tokens>",
@@ -124,13 +136,20 @@ WORDINGS: tuple[Wording, ...] = (
         "/models--<snapshot>/snapshots/",
         "kv_cache_dtype=<kv_dtype>,",
     ),
-    *_wordings("trtllm", "Loaded engine size: <weights> MiB", unit=MIB),
+    *_wordings(
+        "trtllm",
+        "Loaded engine size: <weights> MiB",
+        "Allocated <execution_context> MiB for execution context memory",
+        "Allocated <runtime_buffers> MB GPU memory for runtime buffers",
+        "Allocated <decoder> MB GPU memory for decoder",
+        unit=MIB,
+    ),
 )
 
 SETTING_LINES = {
     "vllm": ("LLM engine (v", "LLM engine with config", "non-default args", "args: Namespace("),
     "sglang": ("server_args=",),
-    "trtllm": ("LLM Args:", "moe_expert_parallel_size="),
+    "trtllm": ("LLM Args:", "moe_expert_parallel_size=", "TensorRT-LLM engine args:"),
 }
 """Lines that print an engine's settings."""
 SETTINGS: tuple[Wording, ...] = (

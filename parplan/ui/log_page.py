@@ -8,9 +8,11 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import logs
+from parplan.layout import Layout
 from parplan.logs import Comparison, LogError, LogFigures
 from parplan.scenario import CUTS, Scenario
 from parplan.ui import inputs
+from parplan.ui.words import plain
 
 LONGEST = 1 << 20
 """Characters that can be pasted."""
@@ -135,6 +137,9 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
     if not pairs:
         st.text("The log states nothing that is predicted.")
         return
+    layout = Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
+    told = f"Predicted for {scenario.model} on {scenario.gpu}, {layout}"
+    st.caption(plain(f"{told}; what the log does not say is as on the left."))
     st.dataframe(
         pd.DataFrame([_pair(pair) for pair in pairs], columns=list(BESIDE)),
         key="log_beside",
