@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,7 +185,10 @@ def run_log(arguments: argparse.Namespace) -> str:
     changes, messages = logs.scenario_from(figures)
     given = scenario_of(arguments.scenario) if arguments.scenario else Scenario()
     told = given.model_copy(update=changes)
-    missing = {"model", "gpu"} - changes.keys() - given.changed().keys()
+    said = " ".join(arguments.scenario)
+    missing = {
+        name for name in ("model", "gpu") if name not in changes and not re.search(rf"\b{name}=", said)
+    }
     if "total" in figures.found:
         missing.discard("gpu")
     found = () if missing else logs.compared(figures, logs.predicted_memory(figures, told))
