@@ -14,7 +14,7 @@ from parplan.formats import Precision
 from parplan.layout import Layout
 from parplan.transformer import Compressed, GroupedQuery, Mixer, Recurrent, Transformer
 from parplan.units import Array, Tokens
-from parplan.work import INDEX_BYTES, cache_share, last_stage, layers_per_stage
+from parplan.work import INDEX_BYTES, Stages, cache_share
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,16 @@ class Charge:
 
 
 def stores(
-    transformer: Transformer, precision: Precision, *, layout: Layout, drafts: bool = False
+    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages, drafts: bool = False
 ) -> tuple[Store, ...]:
     """The distinct kinds of cache a model keeps; layers that cache alike are counted together.
 
     Args:
         drafts: layers that draft tokens are on the last stage as well.
     """
-    layers = layers_per_stage(transformer, layout=layout)
-    kinds = [(block, layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
+    kinds = [(block, stages.layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
     if drafts:
-        last = last_stage(layout, stages=layers.shape[-2])
-        kinds.append((drafting_block(transformer), drafting_layers(transformer) * last))
+        kinds.append((drafting_block(transformer), drafting_layers(transformer) * stages.last))
     found: dict[tuple[object, ...], Store] = {}
     for block, here in kinds:
         for store in mixer_stores(block.mixer, precision, layout=layout, layers=here):

@@ -13,6 +13,7 @@ from parplan.layout import Layout
 from parplan.memory import Memory, Settings, division, worst_rank
 from parplan.transformer import Transformer
 from parplan.units import Bytes, Count, written_bytes
+from parplan.work import distinct_stages
 
 Part: TypeAlias = Literal["weights", "activations", "overhead", "kv"]
 SHORTEST, LONGEST = 2, 10_000_000
@@ -119,18 +120,20 @@ def longest_request(
     shortest fits. Requests beyond the engine's sequence slots wait whatever their length, and are not counted.
     Many lengths are tried at once, then those between the last that fits and the first that does not.
     """
+    stages = distinct_stages(transformer, layout=layout)
 
     def fits(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-        told, budget, charges = division(
+        divided = division(
             transformer,
             precision,
             layout=layout,
+            stages=stages,
             gpu=gpu,
             engine=engine,
             length=lengths,
             settings=settings or Settings(),
         )
-        held = worst_rank(told, budget, charges, layout=layout, concurrency=concurrency)
+        held = worst_rank(divided, layout=layout, concurrency=concurrency)
         return np.asarray(runnable(held) >= np.minimum(concurrency, held.slots))
 
     shortest, longest = SHORTEST, LONGEST + 1

@@ -20,7 +20,7 @@ from parplan.planner import Plan, Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.units import Array
-from parplan.work import stage_parameters
+from parplan.work import all_stages, stage_parameters
 
 
 def memory_parts(problem: Problem, plan: Plan) -> Explanation:
@@ -58,7 +58,9 @@ def _weight_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     transformer, precision, stage = problem.transformer, problem.precision, int(plan.memory.stage)
     profile = problem.engine.memory
     padding = float(expert_padding(transformer, precision, profile=profile, layout=plan.layout))
-    for component, parameters in stage_parameters(transformer, layout=plan.layout).items():
+    for component, parameters in stage_parameters(
+        transformer, layout=plan.layout, stages=all_stages(transformer, layout=plan.layout)
+    ).items():
         here, all_of_it = float(parameters[stage]), transformer.components.get(component, 0)
         share = f", 1/{all_of_it / here:.3g} of the model's" if 0 < here < all_of_it else ""
         factors = (
@@ -95,7 +97,11 @@ def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     memory, length, stage = plan.memory, problem.workload.length, int(plan.memory.stage)
     running = Factor(float(memory.kv) / float(memory.request) if memory.request else 0.0, "requests")
     for store in stores(
-        problem.transformer, problem.precision, layout=plan.layout, drafts=problem.settings.drafts
+        problem.transformer,
+        problem.precision,
+        layout=plan.layout,
+        stages=all_stages(problem.transformer, layout=plan.layout),
+        drafts=problem.settings.drafts,
     ):
         layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
         kept = min(length, store.window) if store.window else length

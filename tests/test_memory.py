@@ -16,10 +16,21 @@ from parplan.allocator import Store, exact_charge, grouped_charge, two_pool_char
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
-from parplan.memory import Memory, Rank, Ranks, Settings, graph_sizes, memory, replica_memory
+from parplan.memory import (
+    Memory,
+    Rank,
+    Ranks,
+    Settings,
+    division,
+    graph_sizes,
+    memory,
+    replica_memory,
+    worst_rank,
+)
 from parplan.planner import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
+from parplan.work import all_stages
 from parplan.workload import Workload
 
 LLAMA_8B = "meta-llama/Meta-Llama-3.1-8B"
@@ -311,6 +322,50 @@ def test_waiting_requests_need_what_they_do_not_get() -> None:
     assert one.kv_waiting[0] == 0
     assert one.kv_waiting[1] == pytest.approx((500 - one.running[1]) * float(one.request))
     assert one.kv + one.kv_waiting == pytest.approx(one.kv_needed)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    name=st.sampled_from([LLAMA_8B, DEEPSEEK, "Qwen/Qwen3-Next-80B-A3B-Instruct", "google/gemma-3-27b-it"]),
+    engine=st.sampled_from(["vllm", "vllm-0.16", "sglang", "trtllm", "ideal"]),
+    tensor=st.sampled_from([1, 8]),
+    pipeline=st.integers(1, 30),
+    draft=st.sampled_from([0, 1]),
+)
+def test_one_stage_of_each_kind_decides_as_all_do(
+    name: str, engine: str, tensor: int, pipeline: int, draft: int
+) -> None:
+    transformer, layout = model(name), Layout(tensor=tensor, pipeline=pipeline)
+    precision = chosen_precision(transformer, weights=None, kv=None, formats=catalog.formats())
+    asked: dict[str, Any] = {
+        "layout": layout,
+        "gpu": catalog.gpus()["h200-sxm"],
+        "engine": catalog.engines()[engine],
+    }
+    told = Settings(drafts=draft > 0)
+    few = memory(
+        transformer,
+        precision,
+        workload=Workload(prompt=2000, output=48),
+        concurrency=32,
+        settings=told,
+        **asked,
+    )
+    stages = all_stages(transformer, layout=layout)
+    divided = division(transformer, precision, stages=stages, length=2048, settings=told, **asked)
+    every = worst_rank(divided, layout=layout, concurrency=32)
+    for part in (
+        "weights",
+        "activations",
+        "overhead",
+        "pool",
+        "request",
+        "requests",
+        "capacity",
+        "kv_tokens",
+        "stage",
+    ):
+        assert getattr(few, part) == pytest.approx(getattr(every, part), nan_ok=True), part
 
 
 # --- drafts and redundant experts

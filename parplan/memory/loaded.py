@@ -9,7 +9,7 @@ from parplan.layout import Layout
 from parplan.memory.settings import Settings
 from parplan.transformer import Latent, Recurrent, Transformer
 from parplan.units import Array, Bytes
-from parplan.work import block_share, last_stage, layers_per_stage, stage_weight_bytes
+from parplan.work import Stages, block_share, stage_weight_bytes
 
 
 def expert_padding(
@@ -90,22 +90,21 @@ def loaded_weight_bytes(
     precision: Precision,
     *,
     layout: Layout,
+    stages: Stages,
     profile: MemoryProfile,
     settings: Settings,
 ) -> dict[Component, Array]:
-    """Weights as the engine stores them on the fullest rank of every stage, [..., stages]: experts padded and
+    """Weights as the engine stores them on the fullest rank of stages, [..., stages]: experts padded and
     repeated, rotary tables on every stage, layers that draft tokens on the last one.
     """
     served = with_redundant_experts(transformer, more=settings.redundant_experts)
-    weights = stage_weight_bytes(served, precision, layout=layout)
+    weights = stage_weight_bytes(served, precision, layout=layout, stages=stages)
     if "routed_experts" in weights:
         padding = expert_padding(transformer, precision, profile=profile, layout=layout)
         weights["routed_experts"] = weights["routed_experts"] * padding[..., None]
-    there = layers_per_stage(transformer, layout=layout).any(axis=-1)
-    weights["other"] = weights["other"] + there * rotary_table_bytes(transformer, profile=profile)
+    weights["other"] = weights["other"] + stages.there * rotary_table_bytes(transformer, profile=profile)
     if settings.drafts:
-        last = last_stage(layout, stages=there.shape[-1])
-        weights["mtp"] = last * draft_bytes(transformer, served, precision, layout=layout)[..., None]
+        weights["mtp"] = stages.last * draft_bytes(transformer, served, precision, layout=layout)[..., None]
     return weights
 
 

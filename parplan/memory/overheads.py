@@ -9,7 +9,7 @@ from parplan.layout import Layout
 from parplan.memory.settings import Limits, Settings
 from parplan.transformer import Block, Transformer
 from parplan.units import Array, Bytes, Count, Tokens
-from parplan.work import INDEX_BYTES, layers_per_stage
+from parplan.work import INDEX_BYTES, Stages
 
 ACTIVATION_BYTES = 2.0
 """Activations between layers are 16-bit."""
@@ -82,9 +82,15 @@ def index_workspace_bytes(transformer: Transformer, *, profile: MemoryProfile, l
 
 
 def stage_activation_bytes(
-    transformer: Transformer, precision: Precision, *, profile: MemoryProfile, layout: Layout, told: Limits
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    profile: MemoryProfile,
+    layout: Layout,
+    stages: Stages,
+    told: Limits,
 ) -> Array:
-    """Activation peak of every pipeline stage, [..., stages]: a step's layers, or sampling on the last stage.
+    """Activation peak of pipeline stages, [..., stages]: a step's layers, or sampling on the last stage.
 
         sampling = copies x sequences x vocabulary x 32-bit + tokens x hidden x 16-bit + expert workspace
 
@@ -102,11 +108,9 @@ def stage_activation_bytes(
     states = ACTIVATION_BYTES * tokens * (transformer.hidden + kept)
     sampling = np.asarray(logits + profile.forward_copies * states)[..., None]
     layers = np.asarray(profile.forward_copies * widest)[..., None]
-    pipeline = np.asarray(layout.pipeline)[..., None]
-    stage = np.arange(pipeline.max())
-    peak = np.where(stage == pipeline - 1, np.maximum(layers, sampling), layers)
+    peak = np.where(stages.last > 0, np.maximum(layers, sampling), layers)
     index = index_workspace_bytes(transformer, profile=profile, length=np.asarray(told.length)[..., None])
-    return np.where(stage < pipeline, peak + index, 0.0)
+    return np.where(stages.there, peak + index, 0.0)
 
 
 def stage_transfer_bytes(
@@ -114,7 +118,7 @@ def stage_transfer_bytes(
     weights: dict[Component, Array],
     *,
     profile: MemoryProfile,
-    layout: Layout,
+    stages: Stages,
     settings: Settings,
 ) -> Array:
     """Room for the experts that move between GPUs when their load is balanced, [..., stages]: all that a rank holds of
@@ -129,20 +133,19 @@ def stage_transfer_bytes(
     if not settings.redundant_experts or "routed_experts" not in weights:
         return np.zeros(1)
     spread = [index for index, block in enumerate(transformer.blocks) if block.experts]
-    layers = layers_per_stage(transformer, layout=layout)[..., spread].sum(axis=-1)
+    layers = stages.layers[..., spread].sum(axis=-1)
     return np.asarray(profile.transfer_layers * weights["routed_experts"] / np.maximum(layers, 1))
 
 
 def stage_graph_bytes(
-    transformer: Transformer, *, profile: MemoryProfile, layout: Layout, largest: Count
+    transformer: Transformer, *, profile: MemoryProfile, stages: Stages, largest: Count
 ) -> Array:
-    """CUDA graphs of every pipeline stage, [..., stages].
+    """CUDA graphs of pipeline stages, [..., stages].
 
     (bytes of every layer + the rest) x recorded batch sizes
     """
-    layers = layers_per_stage(transformer, layout=layout)
     size = [
         profile.graph_expert_size if block.experts else profile.graph_size for block in transformer.blocks
     ]
-    rest = np.where(layers.any(axis=-1), profile.graph_layers * profile.graph_size, 0.0)
-    return np.asarray((layers @ np.array(size) + rest) * np.asarray(graph_sizes(largest))[..., None])
+    rest = np.where(stages.there, profile.graph_layers * profile.graph_size, 0.0)
+    return np.asarray((stages.layers @ np.array(size) + rest) * np.asarray(graph_sizes(largest))[..., None])

@@ -22,6 +22,7 @@ from parplan.memory.overheads import (
 from parplan.memory.settings import Limits, Settings, limits
 from parplan.transformer import Transformer
 from parplan.units import Array, Count, Tokens
+from parplan.work import Stages, all_stages, distinct_stages
 from parplan.workload import Workload
 
 
@@ -82,6 +83,16 @@ class Budget:
     def overflows(self) -> NDArray[np.bool_]:
         """Whether the engine takes more than the GPU has, once the pool and the graphs are there."""
         return np.asarray(self.reserved > self.usable)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What an engine is told, how it divides the GPUs of pipeline stages, and what it charges for a request."""
+
+    stages: Stages
+    told: Limits
+    budget: Budget
+    charges: Charges
 
 
 @dataclass(frozen=True)
@@ -172,12 +183,13 @@ def stage_budgets(
     *,
     weights: dict[Component, Array],
     layout: Layout,
+    stages: Stages,
     gpu: Gpu,
     profile: MemoryProfile,
     told: Limits,
     settings: Settings,
 ) -> Budget:
-    """How an engine divides every pipeline stage's GPUs, [..., stages].
+    """How an engine divides pipeline stages' GPUs, [..., stages].
 
     pool = share x basis - weights - what the engine counts inside its share
     """
@@ -185,11 +197,11 @@ def stage_budgets(
     team = np.asarray(layout.width) * np.asarray(layout.context)
     parts = {
         "activations": stage_activation_bytes(
-            transformer, precision, profile=profile, layout=layout, told=told
+            transformer, precision, profile=profile, layout=layout, stages=stages, told=told
         )
-        + stage_transfer_bytes(transformer, weights, profile=profile, layout=layout, settings=settings),
+        + stage_transfer_bytes(transformer, weights, profile=profile, stages=stages, settings=settings),
         "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
-        "graphs": stage_graph_bytes(transformer, profile=profile, layout=layout, largest=told.largest_graph),
+        "graphs": stage_graph_bytes(transformer, profile=profile, stages=stages, largest=told.largest_graph),
     }
     parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
     counted: Array = np.asarray(sum((parts[name] for name in sorted(profile.inside)), start=np.zeros(1)))
@@ -217,13 +229,14 @@ def stage_charges(
     precision: Precision,
     *,
     layout: Layout,
+    stages: Stages,
     profile: MemoryProfile,
     told: Limits,
     length: Tokens,
     drafts: bool,
 ) -> Charges:
-    """What every pipeline stage's pool is charged for one request, [..., stages]."""
-    kept = stores(transformer, precision, layout=layout, drafts=drafts)
+    """What pipeline stages' pools are charged for one request, [..., stages]."""
+    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=drafts)
     asked, longest = (
         charge(kept, allocator=profile.allocator, length=tokens, batched_tokens=told.batched_tokens)
         for tokens in (length, np.asarray(told.length)[..., None])
@@ -273,13 +286,14 @@ def division(
     precision: Precision,
     *,
     layout: Layout,
+    stages: Stages,
     gpu: Gpu,
     engine: Engine,
     length: Tokens,
     settings: Settings,
     weights: dict[Component, Array] | None = None,
-) -> tuple[Limits, Budget, Charges]:
-    """What the engine is told, how it divides the GPUs of every stage, and what its allocator takes for a request.
+) -> Division:
+    """How an engine divides the GPUs of pipeline stages.
 
     Args:
         length: of the workload's requests; one, or many that broadcast with the layouts, [...].
@@ -287,39 +301,45 @@ def division(
     """
     profile = engine.memory
     told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length)
-    budget = stage_budgets(
-        transformer,
-        precision,
-        weights=weights
-        or loaded_weight_bytes(transformer, precision, layout=layout, profile=profile, settings=settings),
-        layout=layout,
-        gpu=gpu,
-        profile=profile,
-        told=told,
-        settings=settings,
+    loaded = weights or loaded_weight_bytes(
+        transformer, precision, layout=layout, stages=stages, profile=profile, settings=settings
     )
-    charges = stage_charges(
-        transformer,
-        precision,
-        layout=layout,
-        profile=profile,
+    return Division(
+        stages=stages,
         told=told,
-        length=np.asarray(length)[..., None],
-        drafts=settings.drafts,
+        budget=stage_budgets(
+            transformer,
+            precision,
+            weights=loaded,
+            layout=layout,
+            stages=stages,
+            gpu=gpu,
+            profile=profile,
+            told=told,
+            settings=settings,
+        ),
+        charges=stage_charges(
+            transformer,
+            precision,
+            layout=layout,
+            stages=stages,
+            profile=profile,
+            told=told,
+            length=np.asarray(length)[..., None],
+            drafts=settings.drafts,
+        ),
     )
-    return told, budget, charges
 
 
-def worst_rank(
-    told: Limits, budget: Budget, charges: Charges, *, layout: Layout, concurrency: Count | NDArray[np.int64]
-) -> Memory:
+def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArray[np.int64]) -> Memory:
     """The stage whose cache is full first, with the requests it runs."""
+    told, budget, charges = divided.told, divided.budget, divided.charges
     held = pool_requests(budget, charges)
-    stage = held.argmin(axis=-1)
+    fullest_first = held.argmin(axis=-1)
 
     def worst(amount: Array) -> Array:
         everywhere = np.broadcast_to(amount, held.shape)
-        return np.take_along_axis(everywhere, stage[..., None], axis=-1)[..., 0]
+        return np.take_along_axis(everywhere, fullest_first[..., None], axis=-1)[..., 0]
 
     data = np.asarray(layout.data, dtype=float)
     room, logged = worst(held), worst(charges.logged_token)
@@ -334,7 +354,7 @@ def worst_rank(
         capacity=whole * data,
         slots=np.asarray(told.sequences * data),
         kv_tokens=np.maximum(fullest.pool, 0.0) / np.where(logged > 0, logged, 1.0) * data,
-        stage=stage,
+        stage=worst(np.asarray(divided.stages.index, dtype=float)),
     )
 
 
@@ -357,10 +377,10 @@ def memory(
         settings: engine settings; None: all at their defaults.
     """
     divided = division(
-        transformer, precision, layout=layout, gpu=gpu, engine=engine, length=workload.length,
-        settings=settings or Settings(),
+        transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout), gpu=gpu,
+        engine=engine, length=workload.length, settings=settings or Settings(),
     )  # fmt: skip
-    return worst_rank(*divided, layout=layout, concurrency=concurrency)
+    return worst_rank(divided, layout=layout, concurrency=concurrency)
 
 
 def expert_ranks(transformer: Transformer, *, layout: Layout, more: int) -> tuple[tuple[int, int], ...]:
@@ -397,17 +417,19 @@ def replica_memory(
     """
     settings = settings or Settings()
     groups = expert_ranks(transformer, layout=layout, more=settings.redundant_experts)
+    stages = all_stages(transformer, layout=layout)
     fullest = loaded_weight_bytes(
-        transformer, precision, layout=layout, profile=engine.memory, settings=settings
+        transformer, precision, layout=layout, stages=stages, profile=engine.memory, settings=settings
     )
     divided = [
         division(
-            transformer, precision, layout=layout, gpu=gpu, engine=engine, length=workload.length,
-            settings=settings, weights=with_expert_share(fullest, share=experts / max(groups[0][0], 1)),
+            transformer, precision, layout=layout, stages=stages, gpu=gpu, engine=engine,
+            length=workload.length, settings=settings,
+            weights=with_expert_share(fullest, share=experts / max(groups[0][0], 1)),
         )
         for experts, _ in groups
     ]  # fmt: skip
-    one = worst_rank(*divided[0], layout=layout, concurrency=concurrency)
+    one = worst_rank(divided[0], layout=layout, concurrency=concurrency)
     asking, running = np.ceil(concurrency / layout.data), np.ceil(one.running / layout.data)
 
     def ranks(stage: int, group: int) -> Ranks:
@@ -419,7 +441,9 @@ def replica_memory(
             stage=stage,
             gpus=gpus,
             experts=experts / float(layout.expert_tensor),
-            each=rank_at(*divided[group][1:], at=at, running=running, asking=asking),
+            each=rank_at(
+                divided[group].budget, divided[group].charges, at=at, running=running, asking=asking
+            ),
             worst=group == 0 and stage == int(one.stage),
         )
 

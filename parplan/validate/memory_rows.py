@@ -18,6 +18,7 @@ from parplan.validate.cells import Cells, RowError, VersionError, reason_of, sta
 from parplan.validate.deployments import Deployment, deployment
 from parplan.validate.names import gpu_named
 from parplan.validate.report import Row
+from parplan.work import distinct_stages
 from parplan.workload import Workload
 
 MEMORY_COLUMNS = (
@@ -144,7 +145,12 @@ def logged_weights(amounts: Mapping[str, Number], *, profile: MemoryProfile) -> 
 def weights_only(cells: Cells, run: Deployment, *, reason: str) -> Row:
     """A row of which too little is known to predict more than the weights."""
     stages = loaded_weight_bytes(
-        run.transformer, run.precision, layout=run.layout, profile=run.engine.memory, settings=Settings()
+        run.transformer,
+        run.precision,
+        layout=run.layout,
+        stages=distinct_stages(run.transformer, layout=run.layout),
+        profile=run.engine.memory,
+        settings=Settings(),
     )
     company = run.engine.memory.non_torch
     amounts = {
