@@ -89,7 +89,7 @@ class Balance:
         if not self.fit.length:
             return f"{self.fit.shortfall.reason} No request fits, however short."
         fewer = (
-            f"At most {self.fit.requests:,} of {self.length:,} tokens fit"
+            f"At most {self.fit.requests:,} requests of {self.length:,} tokens fit"
             if self.fit.requests
             else "None fits"
         )

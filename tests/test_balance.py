@@ -61,7 +61,7 @@ def test_the_log_says_the_same() -> None:
 
 def test_what_is_missing_names_the_part_the_bytes_and_how_far_to_come_down() -> None:
     short = of(Scenario(concurrency=512, budget=2))
-    assert f"At most {short.fit.requests:,} of 2,048 tokens fit" in short.missing
+    assert f"At most {short.fit.requests:,} requests of 2,048 tokens fit" in short.missing
     assert f"512 at once can be at most {short.fit.length:,} tokens long" in short.missing
     assert "GiB more" in short.missing
     heavy = of(Scenario(weights="bf16", budget=1))

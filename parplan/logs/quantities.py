@@ -33,7 +33,7 @@ QUANTITIES: dict[str, Quantity] = {
     "decode_context": Quantity("decode-context parallel", "count"),
     "expert_parallel": Quantity("experts spread over all GPUs", "flag"),
     "attention_data": Quantity("attention data-parallel", "flag"),
-    "eager": Quantity("no CUDA graphs", "flag"),
+    "eager": Quantity("CUDA graphs switched off", "flag"),
     "utilization": Quantity("share of memory", "share"),
     "max_length": Quantity("longest request, tokens", "count"),
     "max_num_seqs": Quantity("sequences at once", "count"),

@@ -85,6 +85,11 @@ def _pictures(found: Plan, problem: Problem) -> None:
     with left:
         st.markdown("**Memory of every GPU of a replica**")
         draw(charts.rank_bars(listed, theme=theme()), key="rank_bars")
+        if len(kinds) > 1:
+            worst = next(kind for kind in kinds if kind.worst)
+            st.caption(
+                plain(f"{worst.words}: full first, so it decides how many requests the replica holds.")
+            )
         if len(kinds) > len(listed):
             st.caption(f"{counted(len(kinds) - len(listed), 'kind')} of GPU between these are not drawn.")
         balance_table.show(found, problem, key="_balance_card")
