@@ -5,7 +5,7 @@ Each formula counts one published tower as its class in transformers 5.24.0 buil
 
 from collections.abc import Callable
 
-from parplan.hub.fields import Fields
+from parplan.hub.fields import ConfigError, Fields
 
 LLAMA4 = {"hidden_size": 1408, "image_size": 336, "intermediate_size": 5632, "num_channels": 3,
           "num_hidden_layers": 34, "patch_size": 14, "projector_input_dim": 4096, "projector_output_dim": 4096,
@@ -337,10 +337,15 @@ def gemma4_audio(tower: Fields, *, text_hidden: int) -> int:
     halves = 2 * (8 * hidden * hidden + 2 * hidden)
     convolution = 3 * hidden * hidden + kernel * hidden + 2 * hidden
     layer = attention + halves + convolution + 3 * hidden
-    channels = [size for size in tower.items("subsampling_conv_channels") or () if isinstance(size, int)]
-    first, second = (
-        channels if len(channels) == 2 and 0 < min(channels) <= max(channels) < 4096 else (128, 32)
-    )
+    first, second = _channels(tower)
     spectrum = 9 * (first + first * second) + first + second + first // 4 * second * hidden
     layers = tower.count("num_hidden_layers", default=12, most=2048)
     return spectrum + layers * layer + hidden * out + out + out * text_hidden
+
+
+def _channels(tower: Fields) -> tuple[int, int]:
+    """Channels of the two convolutions over the spectrum."""
+    match tower.items("subsampling_conv_channels") or (128, 32):
+        case (int(first), int(second)) if 0 < first <= 1 << 16 and 0 < second <= 1 << 16:
+            return first, second
+    raise ConfigError("subsampling_conv_channels of audio_config are not two sizes")
