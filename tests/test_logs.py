@@ -151,6 +151,13 @@ def test_of_one_rank_the_last_value_counts() -> None:
     assert log_figures(twice.format(38.0) + twice.format(40.0)).number("kv") == pytest.approx(40 * GIB)
 
 
+def test_a_build_of_another_hand_is_said_to_differ() -> None:
+    _, messages = scenario_from(log_figures(log("vllm-0.21-docker")))
+    assert any("RedHatAI/Qwen3.6-35B-A3B-NVFP4 is taken as" in m and "builds differ" in m for m in messages)
+    _, messages = scenario_from(log_figures(log("vllm-0.19-tp2")))
+    assert not any("builds differ" in message for message in messages)
+
+
 def test_old_sglang_logs_the_pool_as_what_is_free_before_and_after_it() -> None:
     text = (
         "[2024-12-13 01:44:50 TP0] Load weight begin. avail mem=23.20 GB\n"

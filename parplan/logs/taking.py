@@ -116,7 +116,9 @@ def _model_changes(figures: LogFigures, changes: dict[str, Any], messages: list[
     as_published = stored is None or published_in(transformer, stored)
     changes["weights"] = NATIVE if stored is None or as_published else stored.name
     if transformer.name.lower() != name.lower():
-        messages.append(f"{name} is taken as {transformer.name}, of the same architecture.")
+        builds = stored is not None and stored.arithmetic == "fp4"
+        differ = "; 4-bit float builds differ in what they leave wider" if builds else ""
+        messages.append(f"{name} is taken as {transformer.name}, of the same architecture{differ}.")
     return transformer
 
 
