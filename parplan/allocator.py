@@ -44,12 +44,12 @@ class Charge:
 
 
 def stores(
-    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages, drafts: bool = False
+    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages, drafts: int = 0
 ) -> tuple[Store, ...]:
     """The distinct kinds of cache a model keeps; layers that cache alike are counted together.
 
     Args:
-        drafts: layers that draft tokens are on the last stage as well.
+        drafts: tokens drafted for every request; the layers that do it are on the last stage as well.
     """
     kinds = [(block, stages.layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
     if drafts:
@@ -134,7 +134,7 @@ def two_pool_charge(kept: Sequence[Store], *, share: float, length: Tokens) -> C
 
 
 def grouped_charge(
-    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens
+    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens, states: int = 1
 ) -> Charge:
     """Layers in padded groups that share pages of one size (vLLM's hybrid cache manager).
 
@@ -161,7 +161,7 @@ def grouped_charge(
         block = page / np.where(store.per_token > 0, store.per_token, np.nan)
         groups = groups + held
         blocks = blocks + held * charged_blocks(
-            store, block=block, length=length, batched_tokens=batched_tokens
+            store, block=block, length=length, batched_tokens=batched_tokens, states=states
         )
         tokens_per_block = np.fmin(tokens_per_block, np.where(store.layers > 0, block, np.nan))
     request = size * page * blocks
@@ -169,21 +169,43 @@ def grouped_charge(
     return Charge(request=request, logged_token=per_block if allocator.logs == "blocks" else request / length)
 
 
-def charged_blocks(store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens) -> Array:
-    """Blocks of one layer one request is charged: one for a state, a step more than its window, or all."""
+def charged_blocks(
+    store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens, states: int
+) -> Array:
+    """Blocks of one layer one request is charged: one for each state, a step more than its window, or all.
+
+    Source: vLLM vllm/v1/kv_cache_interface.py, `max_memory_usage_bytes` of `MambaSpec` (1 + drafted tokens, 2 with
+    prefix caching), `SlidingWindowSpec`, `ChunkedLocalAttentionSpec`, `FullAttentionSpec`. Read 2026-11-30.
+    """
     if store.window is None:
-        return np.where(np.isnan(block), 1.0, np.ceil(length / block))
+        return np.where(np.isnan(block), float(states), np.ceil(length / block))
     seen = store.window + batched_tokens - (0 if store.chunked else 1)
     edge = 0 if store.chunked else 1
     return np.ceil(np.minimum(seen, length) / block) + edge
 
 
-def charge(kept: Sequence[Store], *, allocator: Allocator, length: Tokens, batched_tokens: Tokens) -> Charge:
-    """What an engine's allocator takes from the pool, [..., stages]."""
+def charge(
+    kept: Sequence[Store],
+    *,
+    allocator: Allocator,
+    length: Tokens,
+    batched_tokens: Tokens,
+    drafts: int = 0,
+    prefix_caching: bool = False,
+) -> Charge:
+    """What an engine's allocator takes from the pool, [..., stages].
+
+    Args:
+        drafts: tokens drafted for every request; vLLM keeps a recurrent state after each of them.
+        prefix_caching: prompts are looked up in the cache of earlier ones.
+    """
     match allocator:
         case Exact():
             return exact_charge(kept, block=allocator.block, length=length, windows=allocator.windows)
         case TwoPools():
             return two_pool_charge(kept, share=allocator.share, length=length)
         case Grouped():
-            return grouped_charge(kept, allocator=allocator, length=length, batched_tokens=batched_tokens)
+            states = 1 + drafts + prefix_caching * allocator.prefix_states
+            return grouped_charge(
+                kept, allocator=allocator, length=length, batched_tokens=batched_tokens, states=states
+            )

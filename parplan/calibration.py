@@ -87,6 +87,8 @@ class Grouped(Value):
     """Tokens of a block before pages are made equal."""
     padded_up_to: float = Field(gt=1)
     """Groups are as large as the largest layer kind while that is less than this multiple of the smallest."""
+    prefix_states: int = Field(default=0, ge=0)
+    """Recurrent states a request has more when prompts are looked up in the cache of earlier ones."""
     logs: Literal["blocks", "requests"]
     """The log counts tokens from blocks per group, or as largest concurrency times model length."""
 

@@ -303,7 +303,8 @@ def settings_of(scenario: Scenario) -> Settings:
         utilization=scenario.utilization / 100 or None,
         max_num_seqs=scenario.slots or None,
         max_batched_tokens=scenario.step_tokens or None,
-        drafts=scenario.draft > 0,
+        drafts=scenario.draft,
+        prefix_caching=scenario.prefix > 0,
         **{name: amount * GIB for name, amount in overheads.items() if amount >= 0},
     )
 

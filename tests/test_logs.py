@@ -59,6 +59,10 @@ EXPECTED: dict[str, dict[str, float | str]] = {
     "vllm-0.22": {"model": "google/gemma-4-E4B-it", "tensor": 1, "utilization": 0.9, "max_batched_tokens": 2048,
                   "max_length": 32_768, "encoder_tokens": 2496, "weights": 15.18, "graphs": 0.71,
                   "graphs_estimated": 0.79, "kv": 4.1, "kv_tokens": 224_353, "concurrency": 6.85},
+    "vllm-0.22-mtp": {"version": "0.22.1rc1.dev26+g4721bb3aa", "model": "nvidia/Qwen3.6-35B-A3B-NVFP4",
+                      "tensor": 1, "kv_dtype": "fp8", "drafts": 2, "prefix_caching": 1, "utilization": 0.85, "max_length": 262_144, "weights": 21.93,
+                      "encoder_tokens": 16_384, "kv": 73.13, "kv_tokens": 6_312_658, "concurrency": 24.08,
+                      "graphs": 0.32, "block_size": 2128},
     "vllm-0.21-docker": {"model": "RedHatAI/Qwen3.6-35B-A3B-NVFP4", "tensor": 1, "utilization": 0.9,
                          "max_length": 65_536, "encoder_tokens": 16_384, "weights": 21.86, "graphs": 0.73,
                          "graphs_estimated": 0.36, "kv": 2.95, "kv_tokens": 75_456, "block_size": 2096},
@@ -149,6 +153,18 @@ def test_of_one_rank_the_last_value_counts() -> None:
     twice = "(EngineCore pid=1) Available KV cache memory: {} GiB\n"
     assert log_figures(twice.format(40.0) + twice.format(38.0)).number("kv") == pytest.approx(38 * GIB)
     assert log_figures(twice.format(38.0) + twice.format(40.0)).number("kv") == pytest.approx(40 * GIB)
+
+
+def test_drafts_and_looked_up_prompts_are_taken_from_the_log() -> None:
+    """A recurrent state after each of two drafted tokens and one more for prefix caching: 136 blocks for a request."""
+    figures = log_figures(log("vllm-0.22-mtp"))
+    changes, _ = scenario_from(figures)
+    assert changes["draft"] == 2
+    predicted = predicted_memory(figures, Scenario(**changes | {"gpu": "rtx-pro-6000-server"}))
+    rows = {row.name: row for row in compared(figures, predicted)}
+    assert abs(rows["weights"].relative or 1) < 0.01
+    pool, logged = float(predicted.pool), float(figures.number("kv") or 0)
+    assert rows["concurrency"].predicted / pool * logged == pytest.approx(24.08, rel=0.02)
 
 
 def test_a_build_of_another_hand_is_said_to_differ() -> None:

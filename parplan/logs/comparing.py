@@ -41,18 +41,21 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
     """Predicted beside logged, component by component, for whatever the log states.
 
     A log counts tokens and requests per data-parallel rank, so the prediction's are divided by the ranks. Sums are
-    compared only where a part is not logged; engines that do not tell libraries from weights log both as weights.
+    compared only where a part is not logged; engines that do not tell libraries from weights log both as weights, and
+    SGLang logs what drafts tokens on lines of its own.
 
     Args:
         figures: of a log.
         predicted: of one layout at one concurrency (scalars), told what the log says; see `predicted_memory`.
     """
     m = predicted
-    with_weights = catalog.engines()[figures.engine].memory.logged_with_weights
+    profile = catalog.engines()[figures.engine].memory
+    beside = sum(getattr(m, part) for part in sorted(profile.logged_with_weights))
+    apart = m.weights_by_component.get("mtp", np.asarray(0.0)) if figures.engine == "sglang" else 0.0
     values = {
         "total": np.asarray(m.usable),
         "context": m.context,
-        "weights": m.weights + sum(getattr(m, part) for part in sorted(with_weights)),
+        "weights": m.weights + beside - apart,
         "activations": m.activations,
         "non_torch": m.non_torch,
         "context_and_non_torch": m.context + m.non_torch,
@@ -78,6 +81,7 @@ def settings_from(figures: LogFigures) -> dict[str, float | int | bool]:
     """The settings the log states, as fields of `memory.Settings`; what that does not take is left out."""
     length, sequences = figures.number("max_length"), figures.number("max_num_seqs")
     tokens, share = figures.number("max_batched_tokens"), figures.number("utilization")
+    drafts = figures.number("drafts")
     stated: dict[str, float | int | bool] = {
         name: value
         for name, value in {
@@ -86,6 +90,8 @@ def settings_from(figures: LogFigures) -> dict[str, float | int | bool]:
             "max_num_seqs": sequences and int(sequences),
             "max_batched_tokens": tokens and int(tokens),
             "eager": bool(figures.number("eager")) or None,
+            "drafts": drafts and int(drafts),
+            "prefix_caching": bool(figures.number("prefix_caching")) or None,
         }.items()
         if value is not None
     }

@@ -34,6 +34,8 @@ QUANTITIES: dict[str, Quantity] = {
     "expert_parallel": Quantity("experts spread over all GPUs", "flag"),
     "attention_data": Quantity("attention data-parallel", "flag"),
     "eager": Quantity("CUDA graphs switched off", "flag"),
+    "drafts": Quantity("tokens drafted at once", "count"),
+    "prefix_caching": Quantity("prompts looked up in the cache", "flag"),
     "utilization": Quantity("share of memory", "share"),
     "max_length": Quantity("longest request, tokens", "count"),
     "max_num_seqs": Quantity("sequences at once", "count"),

@@ -81,7 +81,11 @@ def scenario_from(figures: LogFigures) -> tuple[dict[str, Any], tuple[str, ...]]
         messages.append(f"The log does not state the version of {LABELS[figures.engine]}.")
     if (share := figures.number("utilization")) is not None:
         changes["utilization"] = round(100 * share, 4)
-    for field, quantity in (("slots", "max_num_seqs"), ("step_tokens", "max_batched_tokens")):
+    for field, quantity in (
+        ("slots", "max_num_seqs"),
+        ("step_tokens", "max_batched_tokens"),
+        ("draft", "drafts"),
+    ):
         if (number := figures.number(quantity)) is not None:
             changes[field] = int(number)
     if "tensor" in figures.found:

@@ -233,12 +233,19 @@ def stage_charges(
     profile: MemoryProfile,
     told: Limits,
     length: Tokens,
-    drafts: bool,
+    settings: Settings,
 ) -> Charges:
     """What pipeline stages' pools are charged for one request, [..., stages]."""
-    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=drafts)
+    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
     asked, longest = (
-        charge(kept, allocator=profile.allocator, length=tokens, batched_tokens=told.batched_tokens)
+        charge(
+            kept,
+            allocator=profile.allocator,
+            length=tokens,
+            batched_tokens=told.batched_tokens,
+            drafts=settings.drafts,
+            prefix_caching=settings.prefix_caching,
+        )
         for tokens in (length, np.asarray(told.length)[..., None])
     )
     return Charges(
@@ -326,7 +333,7 @@ def division(
             profile=profile,
             told=told,
             length=np.asarray(length)[..., None],
-            drafts=settings.drafts,
+            settings=settings,
         ),
     )
 

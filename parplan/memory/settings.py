@@ -31,9 +31,11 @@ class Settings(Value):
     """Longest request the engine is told to expect. None: just long enough for the workload."""
     eager: bool = False
     """Record no CUDA graphs."""
-    drafts: bool = False
-    """Load what drafts tokens (speculative decoding): the checkpoint's multi-token-prediction layers, or an EAGLE head
-    where it has none."""
+    drafts: int = Field(default=0, ge=0, le=64)
+    """Tokens drafted for every request and step (speculative decoding). What drafts them is loaded: the checkpoint's
+    multi-token-prediction layers, or an EAGLE head where it has none. 0: none, and nothing is loaded."""
+    prefix_caching: bool = False
+    """Prompts are looked up in the cache of earlier ones."""
     redundant_experts: int = Field(default=0, ge=0, le=4096)
     """Copies of busy experts beside the model's own, per layer (expert load balancing, vLLM `--eplb-config`)."""
     activations: float | None = Field(default=None, ge=0, allow_inf_nan=False)

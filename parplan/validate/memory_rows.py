@@ -86,7 +86,7 @@ def settings_of(cells: Cells, *, engine: Engine) -> Settings:
         max_batched_tokens=int(tokens) if tokens else None,
         max_length=int(length) if length else None,
         eager=cells["enforce_eager"].strip().lower() == "true",
-        drafts=cells["model"].lower().endswith("mtp"),
+        drafts=int(cells["model"].lower().endswith("mtp")),
     )
 
 
