@@ -20,6 +20,7 @@ LAYERS: tuple[str, ...] = (
     # formulas
     "work",
     "collectives",
+    "drafting",
     "allocator",
     "memory",
     "fit",
@@ -39,6 +40,7 @@ LAYERS: tuple[str, ...] = (
     "products",
     "explanation",
     "memory_explanation",
+    "balance",
     "topology",
     "whatif",
     "traffic",
@@ -50,6 +52,7 @@ LAYERS: tuple[str, ...] = (
     "confidence",
     "scenario",
     "across",
+    "ways_out",
     "links",
     "shortlist",
     "export",

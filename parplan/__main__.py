@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parplan import catalog, export, links, logs, validate
+from parplan.balance import balance
 from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
@@ -83,6 +85,7 @@ def written_answer(answer: Answer) -> str:
         *advice.reasons,
         *advice.alternatives,
         "",
+        *_memory_lines(answer),
         f"Napkin: {advice.napkin_note}",
         "",
     ]
@@ -114,6 +117,13 @@ def written_answer(answer: Answer) -> str:
             f"{float(one.serving.tokens_per_s_per_gpu):>11,.0f}"
         )
     return "\n".join(lines)
+
+
+def _memory_lines(answer: Answer) -> tuple[str, ...]:
+    """What the workload needs and what the engine reserves, and what that holds; nothing where nothing runs."""
+    if answer.advice.recommended is None:
+        return ()
+    return (*balance(answer.result.problem, answer.advice.recommended).words, "")
 
 
 def run_plan(arguments: argparse.Namespace) -> str:
@@ -165,7 +175,7 @@ def run_validate(arguments: argparse.Namespace) -> str:
 
 
 def run_log(arguments: argparse.Namespace) -> str:
-    """`log`: an engine's start-up log beside the prediction."""
+    """`log`: an engine's start-up log beside the prediction; what it does not say may be given as KEY=VALUE."""
     try:
         figures = logs.log_figures(arguments.file.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -173,7 +183,18 @@ def run_log(arguments: argparse.Namespace) -> str:
     except logs.LogError as error:
         raise BadInputError(f"{arguments.file}: {error}") from error
     changes, messages = logs.scenario_from(figures)
-    found = logs.compared(figures, logs.predicted_memory(figures, Scenario(**changes)))
+    given = scenario_of(arguments.scenario) if arguments.scenario else Scenario()
+    told = given.model_copy(update=changes)
+    said = " ".join(arguments.scenario)
+    missing = {
+        name for name in ("model", "gpu") if name not in changes and not re.search(rf"\b{name}=", said)
+    }
+    if "total" in figures.found:
+        missing.discard("gpu")
+    found = () if missing else logs.compared(figures, logs.predicted_memory(figures, told))
+    if missing:
+        wanted = " and ".join(f"{name}=..." for name in sorted(missing, reverse=True))
+        messages = (*messages, f"No prediction: add {wanted} for what the log does not say.")
     if arguments.json:
         return _json(logs.log_json(figures, found) | {"messages": list(messages)})
     return "\n".join([logs.written_log(figures, found), *messages])
@@ -211,6 +232,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     added.add_argument("--json", action="store_true")
     added = command("log", run_log)
     added.add_argument("file", type=Path, metavar="FILE", help="start-up log of vLLM, SGLang or TensorRT-LLM")
+    added.add_argument("scenario", nargs="*", metavar="KEY=VALUE", help="what the log does not say")
     added.add_argument("--json", action="store_true")
     command("gpus", run_gpus)
     command("models", run_models)

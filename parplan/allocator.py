@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from parplan.calibration import Allocator, Exact, Grouped, TwoPools
+from parplan.drafting import drafting_block, drafting_layers
 from parplan.formats import Precision
 from parplan.layout import Layout
 from parplan.transformer import Compressed, GroupedQuery, Mixer, Recurrent, Transformer
 from parplan.units import Array, Tokens
-from parplan.work import INDEX_BYTES, cache_share, last_stage, layers_per_stage
+from parplan.work import INDEX_BYTES, Stages, cache_share
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,19 @@ class Charge:
 
 
 def stores(
-    transformer: Transformer, precision: Precision, *, layout: Layout, drafts: int = 0
+    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages, drafts: int = 0
 ) -> tuple[Store, ...]:
     """The distinct kinds of cache a model keeps; layers that cache alike are counted together.
 
     Args:
-        drafts: layers like the last one that are on the last stage as well, to draft tokens with.
+        drafts: tokens drafted for every request; the layers that do it are on the last stage as well.
     """
-    layers = layers_per_stage(transformer, layout=layout)
-    layers[..., transformer.sequence[-1]] += drafts * last_stage(layout, stages=layers.shape[-2])
+    kinds = [(block, stages.layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
+    if drafts:
+        kinds.append((drafting_block(transformer), drafting_layers(transformer) * stages.last))
     found: dict[tuple[object, ...], Store] = {}
-    for kind, block in enumerate(transformer.blocks):
-        for store in mixer_stores(block.mixer, precision, layout=layout, layers=layers[..., kind]):
+    for block, here in kinds:
+        for store in mixer_stores(block.mixer, precision, layout=layout, layers=here):
             key = (store.window, store.chunked, store.per_token.tobytes(), store.state.tobytes())
             same = found.get(key)
             found[key] = Store(
@@ -99,12 +101,12 @@ def mixer_stores(
             )
 
 
-def exact_charge(kept: Sequence[Store], *, block: int, length: Tokens) -> Charge:
-    """Every layer keeps what the model defines, in whole blocks."""
+def exact_charge(kept: Sequence[Store], *, block: int, length: Tokens, windows: bool = True) -> Charge:
+    """Every layer keeps what the model defines, in whole blocks; without windows, every token."""
     request: Array = np.zeros(1)
     token: Array = np.zeros(1)
     for store in kept:
-        tokens = np.minimum(length, store.window) if store.window else np.asarray(length)
+        tokens = np.minimum(length, store.window) if store.window and windows else np.asarray(length)
         request = request + store.layers * (store.per_token * np.ceil(tokens / block) * block + store.state)
         token = token + store.layers * (store.per_token * tokens + store.state) / length
     return Charge(request=request, logged_token=token)
@@ -132,7 +134,7 @@ def two_pool_charge(kept: Sequence[Store], *, share: float, length: Tokens) -> C
 
 
 def grouped_charge(
-    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens
+    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens, states: int = 1
 ) -> Charge:
     """Layers in padded groups that share pages of one size (vLLM's hybrid cache manager).
 
@@ -159,7 +161,7 @@ def grouped_charge(
         block = page / np.where(store.per_token > 0, store.per_token, np.nan)
         groups = groups + held
         blocks = blocks + held * charged_blocks(
-            store, block=block, length=length, batched_tokens=batched_tokens
+            store, block=block, length=length, batched_tokens=batched_tokens, states=states
         )
         tokens_per_block = np.fmin(tokens_per_block, np.where(store.layers > 0, block, np.nan))
     request = size * page * blocks
@@ -167,21 +169,43 @@ def grouped_charge(
     return Charge(request=request, logged_token=per_block if allocator.logs == "blocks" else request / length)
 
 
-def charged_blocks(store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens) -> Array:
-    """Blocks of one layer one request is charged: one for a state, a step more than its window, or all."""
+def charged_blocks(
+    store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens, states: int
+) -> Array:
+    """Blocks of one layer one request is charged: one for each state, a step more than its window, or all.
+
+    Source: vLLM vllm/v1/kv_cache_interface.py, `max_memory_usage_bytes` of `MambaSpec` (1 + drafted tokens, 2 with
+    prefix caching), `SlidingWindowSpec`, `ChunkedLocalAttentionSpec`, `FullAttentionSpec`. Read 2026-11-30.
+    """
     if store.window is None:
-        return np.where(np.isnan(block), 1.0, np.ceil(length / block))
+        return np.where(np.isnan(block), float(states), np.ceil(length / block))
     seen = store.window + batched_tokens - (0 if store.chunked else 1)
     edge = 0 if store.chunked else 1
     return np.ceil(np.minimum(seen, length) / block) + edge
 
 
-def charge(kept: Sequence[Store], *, allocator: Allocator, length: Tokens, batched_tokens: Tokens) -> Charge:
-    """What an engine's allocator takes from the pool, [..., stages]."""
+def charge(
+    kept: Sequence[Store],
+    *,
+    allocator: Allocator,
+    length: Tokens,
+    batched_tokens: Tokens,
+    drafts: int = 0,
+    prefix_caching: bool = False,
+) -> Charge:
+    """What an engine's allocator takes from the pool, [..., stages].
+
+    Args:
+        drafts: tokens drafted for every request; vLLM keeps a recurrent state after each of them.
+        prefix_caching: prompts are looked up in the cache of earlier ones.
+    """
     match allocator:
         case Exact():
-            return exact_charge(kept, block=allocator.block, length=length)
+            return exact_charge(kept, block=allocator.block, length=length, windows=allocator.windows)
         case TwoPools():
             return two_pool_charge(kept, share=allocator.share, length=length)
         case Grouped():
-            return grouped_charge(kept, allocator=allocator, length=length, batched_tokens=batched_tokens)
+            states = 1 + drafts + prefix_caching * allocator.prefix_states
+            return grouped_charge(
+                kept, allocator=allocator, length=length, batched_tokens=batched_tokens, states=states
+            )

@@ -71,6 +71,8 @@ class Exact(Value):
     kind: Literal["exact"] = "exact"
     block: int = Field(default=1, ge=1)
     """Tokens of a block; the last block of a sequence is reserved whole."""
+    windows: bool = True
+    """False: windowed layers keep every token (vLLM V0)."""
 
 
 class Grouped(Value):
@@ -85,6 +87,8 @@ class Grouped(Value):
     """Tokens of a block before pages are made equal."""
     padded_up_to: float = Field(gt=1)
     """Groups are as large as the largest layer kind while that is less than this multiple of the smallest."""
+    prefix_states: int = Field(default=0, ge=0)
+    """Recurrent states a request has more when prompts are looked up in the cache of earlier ones."""
     logs: Literal["blocks", "requests"]
     """The log counts tokens from blocks per group, or as largest concurrency times model length."""
 
@@ -100,6 +104,10 @@ class TwoPools(Value):
 Allocator: TypeAlias = Exact | Grouped | TwoPools
 
 
+Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "always"]
+"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs."""
+
+
 class MemoryProfile(Value):
     """How an engine version family divides a GPU's memory."""
 
@@ -112,6 +120,8 @@ class MemoryProfile(Value):
     inside: frozenset[Literal["activations", "non_torch", "graphs"]]
     """What the engine takes out of its share, beside the weights, before the cache gets the rest. All else
     lies in what the share leaves."""
+    logged_with_weights: frozenset[Literal["non_torch"]] = frozenset()
+    """What its log counts with the weights: it looks at free memory before and after it loads them."""
     context: Shared
     """Driver context and communicator set-up, there before the engine looks; never part of its share."""
     non_torch: Shared
@@ -134,6 +144,10 @@ class MemoryProfile(Value):
     """Bytes of one entry of the rotary tables every rank keeps; 0: not known, not counted."""
     expert_padding: Padding | None = None
     """How much larger the experts get when they are loaded. None: they keep their size."""
+    transfer_layers: float = Field(default=0, ge=0)
+    """Layers whose experts it keeps room for beside the weights while it moves experts to balance their load."""
+    uncounted: dict[Occasion, str] = Field(default_factory=dict)
+    """What it takes and nobody has measured well enough to count, in words, by when it does."""
     batched_tokens: tuple[Tier, ...]
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]

@@ -212,7 +212,7 @@ def prefilling(
     Args:
         layout: [P, 1, 1].
     """
-    told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, workload=workload)
+    told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, length=workload.length)
     new = max(1.0, workload.prompt * (1 - workload.prefix_hit))
     chunks, most = np.ceil(new / told.batched_tokens), max(1, told.batched_tokens // int(np.ceil(new)))
     packs = np.unique(np.append(2 ** np.arange(int(most).bit_length()), most)).astype(float)

@@ -360,7 +360,7 @@ def _prefill(one: Pass) -> Prefill:
         profile=problem.engine.memory,
         gpu=one.gpu,
         layout=one.layout,
-        workload=problem.workload,
+        length=problem.workload.length,
     )
     return prefill(
         one.transformer,

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
 from parplan.advice import Rung
+from parplan.balance import Balance, balance
 from parplan.comparison import TIME_TERMS
 from parplan.cost import bill, energy_per_token, fleets
 from parplan.formats import Precision
@@ -71,6 +72,10 @@ def plan_json(plan: Plan) -> Json:
                 "usable",
                 "pool",
                 "kv_needed",
+                "kv_needed_ideal",
+                "kv_ideal",
+                "needed",
+                "reserved",
                 "reserve",
             )
         },
@@ -84,6 +89,23 @@ def plan_json(plan: Plan) -> Json:
         "tokens_per_s_per_gpu": _number(serving.tokens_per_s_per_gpu),
         "requests_per_s": _number(serving.requests_per_s),
         "tpot_breakdown_ms": parts | {"prefill": _number(serving.prefill / MS)},
+    }
+
+
+def balance_json(both: Balance) -> Json:
+    """What the workload needs beside what the engine reserves on the fullest GPU, GiB, and what its pools hold."""
+    return {
+        "parts": {
+            entry.name: {"needed": gib(entry.needed), "reserved": gib(entry.reserved)}
+            for entry in (*both.entries, both.together)
+        },
+        "kv_ideal": gib(both.kv_ideal),
+        "kv_tokens": both.kv_tokens,
+        "max_concurrency": _number(both.requests),
+        "longest_request": both.fit.length_alone,
+        "longest_of_all_requests": both.fit.length,
+        "missing": both.missing,
+        "not_counted": list(both.uncounted),
     }
 
 
@@ -194,6 +216,7 @@ def answer_json(answer: Answer) -> Json:
         "scenario": answer.scenario.model_dump(),
         "verdict": advice.verdict,
         "recommended": advice.recommended and plan_json(advice.recommended),
+        "memory": advice.recommended and balance_json(balance(result.problem, advice.recommended)),
         "reasons": list(advice.reasons),
         "alternatives": list(advice.alternatives),
         "smallest": rung_json(smallest, scenario=answer.scenario, tdp=result.problem.gpu.tdp)

@@ -1,21 +1,25 @@
 """When a deployment does not fit: which part is at fault, by how much, and how far requests must come down."""
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from parplan.calibration import Engine
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import Memory, Settings, memory
+from parplan.memory import Memory, Settings, division, worst_rank
 from parplan.transformer import Transformer
-from parplan.units import Bytes, written_bytes
-from parplan.workload import Workload
+from parplan.units import Bytes, Count, written_bytes
+from parplan.work import distinct_stages
 
 Part: TypeAlias = Literal["weights", "activations", "overhead", "kv"]
 SHORTEST, LONGEST = 2, 10_000_000
 """Tokens of a request: one in and one out, and more than any engine is asked for."""
+TRIED = 64
+"""Lengths tried at once."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,14 @@ def shortfall(held: Memory) -> Shortfall | None:
     return None
 
 
+def runnable(held: Memory) -> Count:
+    """Largest concurrency a layout runs at the asked length: what its pools hold and its engines let run, [...]."""
+    return np.where(held.overflows, 0.0, np.minimum(held.capacity, held.slots))
+
+
 def most_requests(held: Memory) -> int:
-    """Largest concurrency one layout runs at the asked length: as many as its pools hold and its engines let run."""
-    return 0 if held.overflows else int(min(held.capacity, held.slots))
+    """The same of a single layout, a whole number."""
+    return int(runnable(held))
 
 
 def longest_request(
@@ -109,47 +118,54 @@ def longest_request(
 
     The exact inverse of `memory`: one token more and fewer of them run. At most `LONGEST`; 0 when not even the
     shortest fits. Requests beyond the engine's sequence slots wait whatever their length, and are not counted.
+    Many lengths are tried at once, then those between the last that fits and the first that does not.
     """
+    stages = distinct_stages(transformer, layout=layout)
 
-    def is_too_long(length: int) -> bool:
-        held = memory(
+    def fits(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+        divided = division(
             transformer,
             precision,
             layout=layout,
+            stages=stages,
             gpu=gpu,
             engine=engine,
-            workload=Workload(prompt=length - 1, output=1),
-            concurrency=concurrency,
-            settings=settings,
+            length=lengths,
+            settings=settings or Settings(),
         )
-        return most_requests(held) < min(concurrency, int(held.slots))
+        held = worst_rank(divided, layout=layout, concurrency=concurrency)
+        return np.asarray(runnable(held) >= np.minimum(concurrency, held.slots))
 
-    lengths = range(SHORTEST, LONGEST + 1)
-    fitting = bisect_left(lengths, x=True, key=is_too_long)
-    return lengths[fitting - 1] if fitting else 0
+    shortest, longest = SHORTEST, LONGEST + 1
+    if not fits(np.array([shortest]))[0]:
+        return 0
+    while longest - shortest > 1:
+        tried = np.unique(np.linspace(shortest, longest, TRIED).astype(np.int64)[1:-1])
+        tried = tried[tried > shortest]
+        enough = int(np.count_nonzero(np.logical_and.accumulate(fits(tried))))
+        shortest, longest = (
+            int(tried[enough - 1]) if enough else shortest,
+            int(tried[enough]) if enough < tried.size else longest,
+        )
+    return shortest
 
 
 def fit(
+    held: Memory,
+    *,
     transformer: Transformer,
     precision: Precision,
-    *,
     layout: Layout,
     gpu: Gpu,
     engine: Engine,
-    workload: Workload,
+    concurrency: int,
     settings: Settings | None = None,
 ) -> Fit:
-    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit."""
-    held = memory(
-        transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
-        workload=workload,
-        concurrency=workload.concurrency,
-        settings=settings,
-    )
+    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit.
+
+    Args:
+        held: its memory at that concurrency.
+    """
     together, alone = (
         longest_request(
             transformer,
@@ -157,9 +173,9 @@ def fit(
             layout=layout,
             gpu=gpu,
             engine=engine,
-            concurrency=concurrency,
+            concurrency=count,
             settings=settings,
         )
-        for concurrency in (workload.concurrency, 1)
+        for count in (concurrency, 1)
     )
     return Fit(shortfall=shortfall(held), requests=most_requests(held), length=together, length_alone=alone)

@@ -9,7 +9,6 @@ from parplan.allocator import charge, stores
 from parplan.explanation import COMPONENT_NAMES
 from parplan.memory import (
     draft_bytes,
-    draft_layers,
     expert_padding,
     loaded_weight_bytes,
     rotary_table_bytes,
@@ -21,7 +20,7 @@ from parplan.planner import Plan, Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.units import Array
-from parplan.work import stage_parameters
+from parplan.work import all_stages, stage_parameters
 
 
 def memory_parts(problem: Problem, plan: Plan) -> Explanation:
@@ -59,7 +58,9 @@ def _weight_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     transformer, precision, stage = problem.transformer, problem.precision, int(plan.memory.stage)
     profile = problem.engine.memory
     padding = float(expert_padding(transformer, precision, profile=profile, layout=plan.layout))
-    for component, parameters in stage_parameters(transformer, layout=plan.layout).items():
+    for component, parameters in stage_parameters(
+        transformer, layout=plan.layout, stages=all_stages(transformer, layout=plan.layout)
+    ).items():
         here, all_of_it = float(parameters[stage]), transformer.components.get(component, 0)
         share = f", 1/{all_of_it / here:.3g} of the model's" if 0 < here < all_of_it else ""
         factors = (
@@ -71,7 +72,8 @@ def _weight_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     tables = float(rotary_table_bytes(transformer, profile=profile))
     yield single("tables of positions", Term((Factor(tables, "B"),)), law=rotary_table_bytes)
     drafting = float(plan.memory.weights_by_component.get("mtp", np.asarray(0.0)))
-    yield single(COMPONENT_NAMES["mtp"], Term((Factor(drafting, "B"),)), law=draft_bytes)
+    name = COMPONENT_NAMES["mtp"] if transformer.mtp else "EAGLE head, of the size published ones have"
+    yield single(name, Term((Factor(drafting, "B"),)), law=draft_bytes)
 
 
 def kv_cache(problem: Problem, plan: Plan) -> Explanation:
@@ -94,8 +96,13 @@ def kv_cache(problem: Problem, plan: Plan) -> Explanation:
 def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
     memory, length, stage = plan.memory, problem.workload.length, int(plan.memory.stage)
     running = Factor(float(memory.kv) / float(memory.request) if memory.request else 0.0, "requests")
-    drafts = draft_layers(problem.transformer) if problem.settings.mtp else 0
-    for store in stores(problem.transformer, problem.precision, layout=plan.layout, drafts=drafts):
+    for store in stores(
+        problem.transformer,
+        problem.precision,
+        layout=plan.layout,
+        stages=all_stages(problem.transformer, layout=plan.layout),
+        drafts=problem.settings.drafts,
+    ):
         layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
         kept = min(length, store.window) if store.window else length
         grows, fixed = float(store.per_token[..., 0]), float(store.state[..., 0])

@@ -7,12 +7,13 @@ from datetime import date
 import numpy as np
 
 from parplan.advice import Rung
+from parplan.balance import balance
 from parplan.confidence import Band
 from parplan.layout import Layout
-from parplan.planner import Plan, Result
+from parplan.planner import Plan, Problem, Result
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, Answer, price_terms
-from parplan.units import Number, Seconds, written_bytes, written_time
+from parplan.units import Seconds, written_bytes, written_time
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
 """Signs that would mean something in Markdown inside a line."""
@@ -45,7 +46,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
             _table(("Figure", "Value"), _figures(best, answer)) if best else "",
         ),
         ("Why", _bullets((*advice.reasons, *(o.reason for o in best.objections))) if best else ""),
-        ("Memory of the fullest GPU", _table(("Part", "Size"), _memory(best)) if best else ""),
+        ("Memory of the fullest GPU", _memory(best, result.problem) if best else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
         ("Layouts that do it, fewest GPUs first", _layouts(result)),
         ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
@@ -116,17 +117,14 @@ def _off(time: Seconds, band: Band | None) -> str:
     return f"{written} ±{band.relative * 100:.0f} % ({band.words})" if band else f"{written}, a bound"
 
 
-def _memory(best: Plan) -> list[tuple[str, str]]:
-    memory = best.memory
-    parts: dict[str, Number] = {
-        "Weights": memory.weights,
-        "KV cache in use": memory.kv,
-        "Activations": memory.activations,
-        "Engine overhead": memory.overhead,
-        "Free": memory.free,
-        "Together: usable": memory.usable,
-    }
-    return [(name, written_bytes(float(amount))) for name, amount in parts.items()]
+def _memory(best: Plan, problem: Problem) -> str:
+    """What the workload needs and what the engine reserves, part by part, and what the pools hold."""
+    both = balance(problem, best)
+    rows = [
+        (entry.name, written_bytes(entry.needed), written_bytes(entry.reserved))
+        for entry in (*both.entries, both.together)
+    ]
+    return f"{_table(('Part', 'Needed', 'Reserved'), rows)}\n\n{_bullets(both.words)}"
 
 
 def _layouts(result: Result) -> str:

@@ -5,17 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from math import inf
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from parplan import catalog
 from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence
-from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, transformer_from_config, transformer_of_size
@@ -46,8 +43,6 @@ MOST_GPUS = 1152
 TRIED_GPUS = 64
 """Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
-LARGE_SHARE = 95
-"""Percent of a GPU's memory engines commonly still come up with."""
 LONGEST_CONFIG = 20_000
 """Characters of a packed config.json in a link."""
 UNNAMED, LONGEST_NAME = "config.json", 100
@@ -322,7 +317,8 @@ def settings_of(scenario: Scenario) -> Settings:
         utilization=scenario.utilization / 100 or None,
         max_num_seqs=scenario.slots or None,
         max_batched_tokens=scenario.step_tokens or None,
-        mtp=scenario.draft > 0,
+        drafts=scenario.draft,
+        prefix_caching=scenario.prefix > 0,
         **{name: amount * GIB for name, amount in overheads.items() if amount >= 0},
     )
 
@@ -388,105 +384,3 @@ def plan(scenario: Scenario) -> Answer:
     result = solve(problem_of(scenario))
     found = advise(result, instances=offers(scenario, gpu=result.problem.gpu))
     return Answer(scenario=scenario, result=result, advice=found)
-
-
-@dataclass(frozen=True)
-class WayOut:
-    """One change to a scenario that makes it work."""
-
-    words: str
-    scenario: Scenario
-    answer: Answer
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one replica then."""
-        recommended = self.answer.advice.recommended
-        return recommended.gpus if recommended else 0
-
-    @property
-    def price(self) -> float:
-        """USD per hour of the cheapest machines that hold every request then; infinite where no price is known."""
-        bought = next(rung.purchases for rung in self.answer.advice.ladder if rung.name == "holds")
-        return next((purchase.price for purchase in bought if purchase.price is not None), inf)
-
-
-def ways_out(scenario: Scenario) -> tuple[WayOut, ...]:
-    """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
-    planned and holds.
-
-    Meant for scenarios that do not: smaller formats, a larger share of memory, as many or as long requests as do fit,
-    more GPUs, larger GPUs of the same vendor.
-    """
-    answer, found = plan(scenario), []
-    for words, change in (*_smaller(scenario), *_fewer_or_shorter(answer), *_larger(scenario)):
-        changed = scenario.model_copy(update=change)
-        if changed != scenario:
-            way = WayOut(words, changed, plan(changed))
-            recommended = way.answer.advice.recommended
-            if recommended and recommended.holds:
-                found.append(way)
-    return tuple(sorted(found, key=lambda way: (way.price, way.gpus)))
-
-
-Change: TypeAlias = tuple[str, dict[str, Any]]
-"""Words, and the fields that change."""
-
-
-def _smaller(scenario: Scenario) -> tuple[Change, ...]:
-    """Smaller formats, and a larger share of memory for the engine."""
-    share = f"let the engine take {LARGE_SHARE} % of each GPU"
-    return (
-        ("store the KV cache in FP8", {"kv": "fp8"}),
-        ("store the weights in FP8", {"weights": "fp8"}),
-        ("store weights and KV cache in FP8", {"weights": "fp8", "kv": "fp8"}),
-        ("store the weights in 4 bits", {"weights": "int4-g128"}),
-        *(((share, {"utilization": LARGE_SHARE}),) if 0 < scenario.utilization < LARGE_SHARE else ()),
-    )
-
-
-def _fewer_or_shorter(answer: Answer) -> tuple[Change, ...]:
-    """As many requests, or as long ones, as the recommended layout holds, or the one that comes nearest."""
-    scenario, result, best = answer.scenario, answer.result, answer.advice.recommended
-    others = [mask for rule, mask in result.errors.items() if rule != "one-request"]
-    possible = ~np.logical_or.reduce(others)
-    if not possible.any():
-        return ()
-    requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
-    problem, nearest = result.problem, best.index if best else int(np.argmax(requests))
-    most = most_requests(result.case(nearest).memory)
-    length = longest_request(
-        problem.transformer,
-        problem.precision,
-        layout=result.layout.one(nearest),
-        gpu=problem.gpu,
-        engine=problem.engine,
-        concurrency=scenario.concurrency,
-        settings=problem.settings,
-    )
-    output = max(round(length * scenario.output / problem.workload.length), 1)
-    return (
-        *(
-            ((f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most}),)
-            if most
-            else ()
-        ),
-        *(
-            ((f"keep requests to {length:,} tokens", {"prompt": length - output, "output": output}),)
-            if length > output
-            else ()
-        ),
-    )
-
-
-def _larger(scenario: Scenario) -> tuple[Change, ...]:
-    """More GPUs, or larger ones of the same vendor."""
-    gpu = gpu_asked_for(scenario)
-    larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
-    return (
-        (f"allow up to {MOST_GPUS} GPUs per replica", {"budget": MOST_GPUS}),
-        *(
-            (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0})
-            for g in sorted(larger, key=lambda g: g.memory)[:3]
-        ),
-    )

@@ -150,7 +150,7 @@ def serve(
         capacity: requests of full length the KV pool holds, [layouts, 1] or broadcastable; may be infinite.
         settings: slots and tokens of a step, where the user sets them.
     """
-    told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, workload=workload)
+    told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, length=workload.length)
     slots = told.sequences * np.asarray(layout.data)
     running = np.maximum(1.0, np.minimum(concurrency, np.minimum(capacity, slots)))
     decode = decode_step(

@@ -22,10 +22,10 @@ from parplan.collectives import (
     reduce_scatter_time,
     send_time,
 )
+from parplan.drafting import draft_layers, last_layer_parameters
 from parplan.formats import Arithmetic, Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import draft_layers, last_layer_parameters
 from parplan.transformer import (
     Block,
     Compressed,

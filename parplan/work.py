@@ -4,7 +4,11 @@ Shapes: a layout's fields broadcast to [...]; functions that look at pipeline st
 [..., stages], as long as the deepest pipeline; stages a layout does not have are empty.
 """
 
+from dataclasses import dataclass
+from functools import cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from parplan.formats import Component, Precision
 from parplan.layout import Layout, stage_bounds
@@ -16,23 +20,80 @@ INDEX_BYTES = 132 / 128
 format (vLLM vllm/model_executor/models/deepseek_v2.py, `DeepseekV32IndexerCache`, read 2026-11-29)."""
 
 
-def layers_per_stage(transformer: Transformer, *, layout: Layout) -> Array:
-    """Layers of each kind on each pipeline stage.
+@dataclass(frozen=True)
+class Stages:
+    """Pipeline stages of layouts, or one of each kind; those a layout does not have are empty."""
 
-    Returns:
-        [..., stages, kinds]; sums over stages to the model's layers.
-    """
-    kinds = np.eye(len(transformer.blocks))[list(transformer.sequence)]
-    before = np.concatenate([np.zeros((1, len(transformer.blocks))), np.cumsum(kinds, axis=0)])
+    index: NDArray[np.int64]
+    """Which ones, counted from the first, [..., stages]."""
+    layers: Array
+    """Layers of each kind on each, [..., stages, kinds]."""
+    pipeline: Array
+    """Stages a layout has, [..., 1]."""
+
+    @property
+    def first(self) -> Array:
+        """One on the first stage and zero elsewhere, [..., stages]."""
+        return np.asarray(self.index == 0, dtype=float)
+
+    @property
+    def last(self) -> Array:
+        """One on the last stage and zero elsewhere, [..., stages]."""
+        return np.asarray(self.index == self.pipeline - 1, dtype=float)
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Which ones a layout has, [..., stages]."""
+        return np.asarray(self.index < self.pipeline)
+
+
+def all_stages(transformer: Transformer, *, layout: Layout) -> Stages:
+    """Every stage, as many as the deepest pipeline has; its layers sum to the model's."""
     depths, which = np.unique(layout.pipeline, return_inverse=True)
-    bounds = stage_bounds(len(transformer.sequence), pipeline=depths)
-    counted: Array = np.diff(before[bounds], axis=-2)[which.reshape(np.shape(layout.pipeline))]
-    return counted
+    index = np.broadcast_to(np.arange(depths.max(initial=1)), (depths.size, depths.max(initial=1)))
+    return _picked(transformer, layout=layout, depths=depths, which=which, index=index)
 
 
-def last_stage(layout: Layout, *, stages: int) -> Array:
-    """One on the last pipeline stage of a layout and zero elsewhere, [..., stages]."""
-    return np.asarray(np.arange(stages) == np.asarray(layout.pipeline)[..., None] - 1, dtype=float)
+def distinct_stages(transformer: Transformer, *, layout: Layout) -> Stages:
+    """One stage of each kind, the first: stages alike hold the same, need the same and fill at the same time.
+
+    Layouts with fewer kinds than others have their first stage again.
+    """
+    depths, which = np.unique(layout.pipeline, return_inverse=True)
+    kinds = [_kinds_of_stage(transformer.sequence, int(depth)) for depth in depths]
+    most = max(map(len, kinds))
+    index = np.array([(*found, *found[:1] * (most - len(found))) for found in kinds])
+    return _picked(transformer, layout=layout, depths=depths, which=which, index=index)
+
+
+def _picked(
+    transformer: Transformer,
+    *,
+    layout: Layout,
+    depths: NDArray[np.int64],
+    which: NDArray[np.int64],
+    index: NDArray[np.int64],
+) -> Stages:
+    """Some stages of each depth of pipeline, [depths, stages], for every layout."""
+    counted = np.take_along_axis(_layers(transformer.sequence, depths), index[..., None], axis=-2)
+    which = which.reshape(np.shape(layout.pipeline))
+    return Stages(index=index[which], layers=counted[which], pipeline=np.asarray(layout.pipeline)[..., None])
+
+
+def _layers(sequence: tuple[int, ...], depths: NDArray[np.int64]) -> Array:
+    """Layers of each kind on every stage of pipelines, [depths, stages, kinds]."""
+    kinds = np.eye(max(sequence) + 1)[list(sequence)]
+    before = np.concatenate([np.zeros((1, kinds.shape[1])), np.cumsum(kinds, axis=0)])
+    return np.asarray(np.diff(before[stage_bounds(len(sequence), pipeline=depths)], axis=-2))
+
+
+@cache
+def _kinds_of_stage(sequence: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """The first stage of each kind of a pipeline: by its layers, and by being the first or the last one."""
+    layers = _layers(sequence, np.array([depth]))[0]
+    ends = np.arange(depth)[:, None] == (0, depth - 1)
+    _, found = np.unique(np.concatenate([layers, ends], axis=1), axis=0, return_index=True)
+    return tuple(sorted(found.tolist()))
 
 
 def kv_copies_cut(mixer: Mixer, *, layout: Layout) -> Number:
@@ -80,21 +141,18 @@ def block_share(block: Block, *, layout: Layout) -> dict[Component, Count]:
     return share | {"norms": block.norms, "other": block.other}
 
 
-def stage_parameters(transformer: Transformer, *, layout: Layout) -> dict[Component, Array]:
-    """Parameters of every component on the fullest rank of every pipeline stage, [..., stages].
+def stage_parameters(transformer: Transformer, *, layout: Layout, stages: Stages) -> dict[Component, Array]:
+    """Parameters of every component on the fullest rank of pipeline stages, [..., stages].
 
     The embedding lives on the first stage, the head (or the tied embedding again) on the last, both cut along the
     vocabulary. Vision towers are on the first stage and cut like the layers (vLLM `mm_encoder_tp_mode` weights).
     """
-    layers = layers_per_stage(transformer, layout=layout)
     held: dict[Component, Array] = {}
     for kind, block in enumerate(transformer.blocks):
         for component, parameters in block_share(block, layout=layout).items():
-            part = layers[..., kind] * np.asarray(parameters)[..., None]
+            part = stages.layers[..., kind] * np.asarray(parameters)[..., None]
             held[component] = held.get(component, 0.0) + part
-    stage = np.arange(layers.shape[-2])
-    first = (stage == 0).astype(float)
-    last = last_stage(layout, stages=stage.size)
+    first, last = stages.first, stages.last
     tensor = np.asarray(layout.tensor)[..., None]
     head = transformer.head or transformer.embedding - transformer.lookup
     held["embedding"] = first * transformer.embedding / tensor
@@ -106,12 +164,12 @@ def stage_parameters(transformer: Transformer, *, layout: Layout) -> dict[Compon
 
 
 def stage_weight_bytes(
-    transformer: Transformer, precision: Precision, *, layout: Layout
+    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages
 ) -> dict[Component, Array]:
-    """Weight bytes of every component on the fullest rank of every pipeline stage, [..., stages]."""
+    """Weight bytes of every component on the fullest rank of pipeline stages, [..., stages]."""
     return {
         component: parameters * precision.bytes_per_parameter(component)
-        for component, parameters in stage_parameters(transformer, layout=layout).items()
+        for component, parameters in stage_parameters(transformer, layout=layout, stages=stages).items()
     }
 
 

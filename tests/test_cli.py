@@ -146,3 +146,19 @@ def test_link_prints_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("?v=1&")
     assert "prompt=512" in out
     assert "concurrency=64" in out
+
+
+def test_a_log_that_names_no_model_is_not_compared_with_some_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "start.log"
+    file.write_text("INFO Model loading took 14.99 GiB memory\nINFO Available KV cache memory: 55.05 GiB\n")
+    assert main(["log", str(file)]) == 0
+    alone = capsys.readouterr().out
+    assert "predicted" not in alone
+    assert "No prediction: add model=... and gpu=..." in alone
+    assert main(["log", str(file), "model=meta-llama/Meta-Llama-3.1-8B", "weights=bf16", "gpu=h100-sxm"]) == 0
+    told = capsys.readouterr().out
+    assert "14.99 GiB" in told
+    assert "predicted" in told
+    assert "No prediction" not in told

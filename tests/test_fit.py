@@ -11,8 +11,9 @@ from parplan.fit import LONGEST, Fit, fit, longest_request, most_requests, short
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
 from parplan.planner import chosen_precision
-from parplan.scenario import Scenario, plan, ways_out
+from parplan.scenario import Scenario, plan, problem_of
 from parplan.units import GIB
+from parplan.ways_out import could_hold, ways_out
 from parplan.workload import Workload
 
 LLAMA_8B, LLAMA_70B = "meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.3-70B-Instruct"
@@ -51,7 +52,8 @@ def held(deployment: dict[str, Any], *, length: int, concurrency: int) -> Memory
 
 def of(deployment: dict[str, Any], *, length: int = 2048, concurrency: int = 64) -> Fit:
     """How far it can go."""
-    return fit(**deployment, workload=Workload(prompt=length - 1, output=1, concurrency=concurrency))
+    one = held(deployment, length=length, concurrency=concurrency)
+    return fit(one, **deployment, concurrency=concurrency)
 
 
 # --- which part, and by how much
@@ -198,17 +200,48 @@ TOO_MUCH = [
 @pytest.mark.parametrize("scenario", TOO_MUCH, ids=lambda scenario: str(scenario.changed()))
 def test_every_way_out_is_one_and_the_cheapest_comes_first(scenario: Scenario) -> None:
     assert not holding(scenario)
-    ways = ways_out(scenario)
+    ways = ways_out(plan(scenario))
     assert ways
-    assert all(holding(way.scenario) for way in ways)
+    for way in ways:
+        applied = plan(way.scenario).advice
+        assert applied.recommended
+        assert applied.recommended.holds
+        assert way.verdict == applied.verdict
     assert [way.price for way in ways] == sorted(way.price for way in ways)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    model=st.sampled_from(
+        [LLAMA_70B, DEEPSEEK, GEMMA, "openai/gpt-oss-120b", "Qwen/Qwen3-Next-80B-A3B-Instruct"]
+    ),
+    engine=st.sampled_from(ENGINES),
+    gpu=st.sampled_from(["h100-sxm", "l40s"]),
+    length=st.sampled_from([1000, 30_000, 200_000]),
+    concurrency=st.sampled_from([1, 100, 2000]),
+    budget=st.sampled_from([1, 8]),
+)
+def test_what_could_not_hold_does_not(
+    model: str, engine: str, gpu: str, length: int, concurrency: int, budget: int
+) -> None:
+    """No way out is left out: where the bytes alone rule it out, no layout holds every request."""
+    scenario = Scenario(
+        model=model,
+        weights="native",
+        engine=engine,
+        gpu=gpu,
+        prompt=length,
+        concurrency=concurrency,
+        budget=budget,
+    )
+    problem = problem_of(scenario)
+    assert could_hold(problem) or not holding(scenario)
 
 
 def test_fewer_requests_are_as_many_as_fit() -> None:
     """One more than the way out says, on the same layout, and not all of them are held."""
-    way = next(way for way in ways_out(TOO_MUCH[0]) if "in hand" in way.words)
-    best = way.answer.advice.recommended
-    assert best
+    way = next(way for way in ways_out(plan(TOO_MUCH[0])) if "in hand" in way.words)
+    best = way.plan
     cuts = {"tensor": int(best.layout.tensor), "pipeline": int(best.layout.pipeline)}
     beyond = way.scenario.model_copy(update=cuts | {"concurrency": way.scenario.concurrency + 1})
     assert holding(way.scenario.model_copy(update=cuts))
@@ -217,6 +250,6 @@ def test_fewer_requests_are_as_many_as_fit() -> None:
 
 def test_shorter_requests_keep_the_shape_of_the_asked_ones() -> None:
     asked_for = TOO_MUCH[1]
-    way = next(way.scenario for way in ways_out(asked_for) if "tokens" in way.words)
+    way = next(way.scenario for way in ways_out(plan(asked_for)) if "tokens" in way.words)
     assert way.prompt < asked_for.prompt
     assert way.prompt / way.output == pytest.approx(asked_for.prompt / asked_for.output, rel=0.05)

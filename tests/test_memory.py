@@ -16,10 +16,21 @@ from parplan.allocator import Store, exact_charge, grouped_charge, two_pool_char
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
-from parplan.memory import Memory, Rank, Ranks, Settings, graph_sizes, memory, replica_memory
+from parplan.memory import (
+    Memory,
+    Rank,
+    Ranks,
+    Settings,
+    division,
+    graph_sizes,
+    memory,
+    replica_memory,
+    worst_rank,
+)
 from parplan.planner import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
+from parplan.work import all_stages
 from parplan.workload import Workload
 
 LLAMA_8B = "meta-llama/Meta-Llama-3.1-8B"
@@ -98,11 +109,12 @@ def test_vllm_divides_a_share_of_the_whole(engine: str, inside: tuple[str, ...])
     assert one.reserve == pytest.approx((1 - share) * one.usable)
 
 
-def test_sglang_keeps_a_share_of_what_is_free_and_counts_only_weights() -> None:
+def test_sglang_keeps_a_share_of_what_is_free_and_grants_what_loading_left() -> None:
     """Logged: 63.72 GiB after loading of 78.81 before, mem_fraction_static 0.88: 63.72 - 0.12 x 78.81 = 54.26."""
     one = held(engine="sglang", told=Settings(utilization=0.88))
     before = one.usable - one.context
-    assert one.pool == pytest.approx(before - one.weights - 0.12 * before)
+    after = before - one.weights - one.non_torch
+    assert one.pool == pytest.approx(after - 0.12 * before)
     assert one.pool / GIB == pytest.approx(54.26, rel=0.01)
 
 
@@ -312,6 +324,50 @@ def test_waiting_requests_need_what_they_do_not_get() -> None:
     assert one.kv + one.kv_waiting == pytest.approx(one.kv_needed)
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    name=st.sampled_from([LLAMA_8B, DEEPSEEK, "Qwen/Qwen3-Next-80B-A3B-Instruct", "google/gemma-3-27b-it"]),
+    engine=st.sampled_from(["vllm", "vllm-0.16", "sglang", "trtllm", "ideal"]),
+    tensor=st.sampled_from([1, 8]),
+    pipeline=st.integers(1, 30),
+    draft=st.sampled_from([0, 1]),
+)
+def test_one_stage_of_each_kind_decides_as_all_do(
+    name: str, engine: str, tensor: int, pipeline: int, draft: int
+) -> None:
+    transformer, layout = model(name), Layout(tensor=tensor, pipeline=pipeline)
+    precision = chosen_precision(transformer, weights=None, kv=None, formats=catalog.formats())
+    asked: dict[str, Any] = {
+        "layout": layout,
+        "gpu": catalog.gpus()["h200-sxm"],
+        "engine": catalog.engines()[engine],
+    }
+    told = Settings(drafts=draft)
+    few = memory(
+        transformer,
+        precision,
+        workload=Workload(prompt=2000, output=48),
+        concurrency=32,
+        settings=told,
+        **asked,
+    )
+    stages = all_stages(transformer, layout=layout)
+    divided = division(transformer, precision, stages=stages, length=2048, settings=told, **asked)
+    every = worst_rank(divided, layout=layout, concurrency=32)
+    for part in (
+        "weights",
+        "activations",
+        "overhead",
+        "pool",
+        "request",
+        "requests",
+        "capacity",
+        "kv_tokens",
+        "stage",
+    ):
+        assert getattr(few, part) == pytest.approx(getattr(every, part), nan_ok=True), part
+
+
 # --- drafts and redundant experts
 
 
@@ -323,7 +379,7 @@ def loaded(name: str, *, layout: Layout, **told: Any) -> Rank:
 def test_a_draft_costs_its_layers_and_their_cache() -> None:
     """SGLang logs 5.53 GiB for the draft of Qwen3.8-27B: its layers, and copies of embedding and head for a while."""
     name = "Qwen/Qwen3.5-27B"
-    without, drafting = loaded(name, layout=Layout()), loaded(name, layout=Layout(), mtp=True)
+    without, drafting = loaded(name, layout=Layout()), loaded(name, layout=Layout(), drafts=1)
     layers = float(drafting.weights - without.weights)
     copies = 2 * float(without.weights_by_component["embedding"])
     assert (layers + copies) / GIB == pytest.approx(5.53, abs=0.01)
@@ -333,14 +389,14 @@ def test_a_draft_costs_its_layers_and_their_cache() -> None:
 def test_a_draft_is_cut_as_the_last_layer_is() -> None:
     """DeepSeek-V4-Pro in FP8 on eight H200: SGLang starts from a share of 0.9113, with MTP from 0.9335 of 139.8 GiB."""
     name, layout = "sgl-project/DeepSeek-V4-Pro-FP8", Layout(tensor=8)
-    more = loaded(name, layout=layout, mtp=True).weights - loaded(name, layout=layout).weights
+    more = loaded(name, layout=layout, drafts=1).weights - loaded(name, layout=layout).weights
     assert float(more) / GIB == pytest.approx((0.9335 - 0.9113) * 139.8, rel=0.05)
 
 
 def test_drafts_are_on_the_last_stage() -> None:
     plain_ranks, drafting = (
-        replica(DEEPSEEK, layout=Layout(tensor=8, pipeline=2), told=Settings(mtp=mtp))
-        for mtp in (False, True)
+        replica(DEEPSEEK, layout=Layout(tensor=8, pipeline=2), told=Settings(drafts=drafts))
+        for drafts in (0, 1)
     )
     assert drafting[0].each.weights == plain_ranks[0].each.weights
     assert drafting[1].each.weights > plain_ranks[1].each.weights
@@ -348,8 +404,8 @@ def test_drafts_are_on_the_last_stage() -> None:
 
 def test_with_stages_a_draft_has_an_embedding_of_its_own() -> None:
     """vLLM shares the embedding between model and draft only where both are on one stage."""
-    (one,) = replica(DEEPSEEK, layout=Layout(tensor=16), told=Settings(mtp=True))
-    last = replica(DEEPSEEK, layout=Layout(tensor=16, pipeline=2), told=Settings(mtp=True))[1]
+    (one,) = replica(DEEPSEEK, layout=Layout(tensor=16), told=Settings(drafts=1))
+    last = replica(DEEPSEEK, layout=Layout(tensor=16, pipeline=2), told=Settings(drafts=1))[1]
     more = last.each.weights_by_component["mtp"] - one.each.weights_by_component["mtp"]
     assert more == pytest.approx(float(one.each.weights_by_component["embedding"]))
 
@@ -363,8 +419,34 @@ def test_rotary_tables_are_whole_on_every_rank() -> None:
     assert four.weights_by_component["other"] == eight.weights_by_component["other"] >= tables
 
 
-def test_a_model_without_mtp_layers_has_no_draft_to_load() -> None:
-    assert loaded(LLAMA_8B, layout=Layout(), mtp=True).weights == loaded(LLAMA_8B, layout=Layout()).weights
+def test_a_model_without_mtp_layers_is_drafted_for_by_an_eagle_head() -> None:
+    """EAGLE-3 head of Llama-3.1-8B, by the shapes of its config: 424.7 M parameters in 16 bits, one layer of cache."""
+    hidden, width, kv = 4096, 14_336, 1024
+    attention = 2 * hidden * (hidden + 2 * kv) + hidden * hidden
+    parameters = attention + 3 * hidden * width + 3 * hidden * hidden + 32_000 * hidden + 4 * hidden
+    without, drafting = (loaded(LLAMA_8B, layout=Layout(), drafts=drafts) for drafts in (0, 1))
+    assert drafting.weights - without.weights == 2 * parameters
+    assert drafting.request / without.request == pytest.approx(33 / 32)
+
+
+def test_an_eagle_head_is_cut_but_for_what_merges_the_hidden_states() -> None:
+    one, four = (
+        float(loaded(LLAMA_8B, layout=Layout(tensor=width), drafts=1).weights_by_component["mtp"])
+        for width in (1, 4)
+    )
+    whole = 2 * (3 * 4096 * 4096 + 4 * 4096)
+    assert four == pytest.approx((one - whole) / 4 + whole)
+
+
+def test_a_latent_model_is_drafted_for_with_plain_heads() -> None:
+    """Kimi-K2's published head: 64 KV heads of 128, 32 KiB per token where a latent layer keeps 1,152 bytes."""
+    kimi, told = "moonshotai/Kimi-K2-Instruct", Settings(utilization=0.95)
+    without, drafting = (
+        replica(kimi, layout=Layout(tensor=16), told=told.model_copy(update={"drafts": drafts}))[0].each
+        for drafts in (0, 1)
+    )
+    more = float(drafting.request_ideal - without.request_ideal)
+    assert more == pytest.approx(float(without.request_ideal) / (61 * 576 * 2) * (64 / 16 * 2 * 128 * 2))
 
 
 def test_redundant_experts_are_weights() -> None:
@@ -373,6 +455,38 @@ def test_redundant_experts_are_weights() -> None:
     none, one_each = loaded(DEEPSEEK, layout=layout), loaded(DEEPSEEK, layout=layout, redundant_experts=32)
     more = float(one_each.weights - none.weights)
     assert more == pytest.approx(58 * experts.expert_parameters * (1 + 4 / 128**2), rel=1e-3)
+
+
+@pytest.mark.parametrize(("engine", "layers"), [("vllm", 1), ("sglang", 1), ("trtllm", 0), ("ideal", 0)])
+def test_moving_experts_takes_room_for_those_of_one_layer(engine: str, layers: int) -> None:
+    """288 experts over 32 GPUs are nine on each, 44 M parameters in FP8: 0.37 GiB."""
+    layout, experts = Layout(data=32, expert=32), next(b.experts for b in model(DEEPSEEK).blocks if b.experts)
+    still, moving = (
+        replica(DEEPSEEK, layout=layout, engine=engine, told=Settings(redundant_experts=more))[0].each
+        for more in (0, 32)
+    )
+    nine = 9 * experts.expert_parameters * (1 + 4 / 128**2)
+    assert moving.activations - still.activations == pytest.approx(layers * nine, rel=1e-3)
+
+
+def test_a_request_keeps_a_recurrent_state_after_every_drafted_token() -> None:
+    """vLLM 0.22 logged 24.08 requests of 262,144 tokens in 73.13 GiB for Qwen3.6-35B-A3B in NVFP4 with FP8 cache, MTP
+    and prefix caching: 3276 blocks of 2,128 tokens, 136 a request: 124 of attention, four for each of three groups."""
+    name, formats = "nvidia/Qwen3.6-35B-A3B-NVFP4", catalog.formats()
+    precision = chosen_precision(model(name), weights=None, kv=formats["fp8"], formats=formats)
+    plain, drafting, looking_up = (
+        memory(
+            model(name), precision, layout=Layout(), gpu=catalog.gpus()["h200-sxm"],
+            engine=catalog.engines()["vllm"], workload=Workload(prompt=262_143, output=1), concurrency=1,
+            settings=told,
+        ).request
+        for told in (Settings(), Settings(drafts=2), Settings(drafts=2, prefix_caching=True))
+    )  # fmt: skip
+    assert looking_up / GIB == pytest.approx(73.13 / 24.08, rel=0.02)
+    per_group = float(looking_up - drafting)
+    assert (
+        float(drafting - plain) > 2 * per_group
+    )  # two states more in every group, and a layer more of attention
 
 
 # --- what a request is charged

@@ -13,9 +13,9 @@ MEASURED = Path(__file__).parents[1] / "catalogs" / "measurements" / "memory.csv
 NOT_UNDERSTOOD = {
     "M040": "runs out in the sampler's warm-up, after cache and graphs were taken: fragmentation is not modelled",
     "M041": "as M040, on two GPUs",
-    "M093": "DeepSeek-V4 at TP2 has 8 GiB less than predicted and needs 6.66 GiB for 30,000 tokens: not understood",
+    "M093": "vLLM 0.22 charges DeepSeek-V4-Flash 4.4 GiB at any length and 80 kB a token; 0.25 far less (M203, M204)",
     "M100": "DeepSeek-V4-Pro takes 125.65 GiB on each of eight H200 in SGLang, its tensors 101: not understood",
-    "M102": "DeepSeek-V4-Pro needs 23.32 GiB for a million tokens on MI300X, as M093",
+    "M102": "DeepSeek-V4-Pro needs 23.32 GiB for a million tokens on MI300X, twice what 16-bit entries would take",
 }
 """Rows whose verdict is known to be wrong, and what is missing."""
 

@@ -42,10 +42,15 @@ def test_its_figures_are_those_of_the_answer() -> None:
     assert figures["Layout"] == str(best.layout)
     assert figures["GPUs"] == f"{3 * best.gpus}, {best.gpus} per replica"
     assert figures["Time per output token, mean"].startswith(f"{written_time(float(best.serving.tpot))} ±")
-    memory = dict(rows(found["Memory of the fullest GPU"])[2:])
-    assert memory["Weights"] == written_bytes(float(best.memory.weights))
-    parts = [float(size.split()[0]) for size in memory.values()]
-    assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.3)
+    memory = {row[0]: row[1:] for row in rows(found["Memory of the fullest GPU"])[2:] if len(row) == 3}
+    assert memory["Weights"] == [written_bytes(float(best.memory.weights))] * 2
+    assert memory["Together"] == [
+        written_bytes(float(best.memory.needed)),
+        written_bytes(float(best.memory.reserved)),
+    ]
+    for column in (0, 1):
+        parts = [float(sizes[column].split()[0]) for sizes in memory.values()]
+        assert sum(parts[:-1]) == pytest.approx(parts[-1], abs=0.3)
     assert ["Targets", "each token within 40 ms"] in rows(found["Asked"])
 
 

@@ -29,7 +29,7 @@ from parplan.step import (
     waiting_share,
 )
 from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
-from parplan.work import stage_weight_bytes
+from parplan.work import all_stages, stage_weight_bytes
 
 LLAMA = "meta-llama/Meta-Llama-3.1-70B"
 DEEPSEEK = "deepseek-ai/DeepSeek-R1"
@@ -144,7 +144,8 @@ def test_one_token_of_an_ideal_engine_reads_the_weights_once() -> None:
     """The napkin: 70B in FP8 on one H200 take weight bytes / bandwidth, cache and embedding apart."""
     transformer = model(LLAMA)
     precision = stored(transformer, weights="fp8")
-    held = stage_weight_bytes(transformer, precision, layout=Layout())
+    stages = all_stages(transformer, layout=Layout())
+    held = stage_weight_bytes(transformer, precision, layout=Layout(), stages=stages)
     read = sum(float(part.sum()) for component, part in held.items() if component != "embedding")
     seconds = decode(by="ideal", on=gpu("h200-sxm"), layout=Layout(), batch=1, length=1, weights="fp8").total
     assert seconds == pytest.approx(read / 4.8e12, rel=0.001)

@@ -14,6 +14,7 @@ from parplan.hub import ConfigError, DownloadError, Hub, ModelEntry
 from parplan.links import from_query
 from parplan.provenance import Source
 from parplan.scenario import Scenario, packed, plan
+from parplan.ui import method_page
 from parplan.ui.inputs import FOLDED
 from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
@@ -364,6 +365,14 @@ def method() -> None:
     from parplan.ui import method_page
 
     method_page.show()
+
+
+@pytest.mark.parametrize("name", method_page.CHAPTERS)
+def test_every_chapter_of_the_method_has_formulas(name: str) -> None:
+    found = dict(method_page.formulas(method_page.CHAPTERS[name]))
+    assert found
+    if name == "Memory":  # a package: all of its modules are quoted
+        assert {"loaded_weight_bytes", "stage_activation_bytes", "slack_bytes", "memory"} <= set(found)
 
 
 def test_the_method_page_quotes_the_formulas() -> None:

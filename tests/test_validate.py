@@ -12,6 +12,7 @@ from parplan import catalog
 from parplan.layout import Layout
 from parplan.memory import memory
 from parplan.serving import serve
+from parplan.units import GIB
 from parplan.validate import (
     MANY,
     MEMORY_COLUMNS,
@@ -141,7 +142,6 @@ def test_a_timed_row_is_predicted() -> None:
         ({"weight_quant": "4-bit"}, "weight format"),
         ({"kv_dtype": "ternary"}, "KV format"),
         ({"engine": "lmdeploy"}, "not modelled"),
-        ({"version": "nightly"}, "version"),
         ({"n_gpus": "4", "tp": ""}, "layout not stated"),
         ({"n_gpus": "2+"}, "not one number"),
         ({"tp": "0"}, "whole number"),
@@ -156,17 +156,60 @@ def test_what_is_unknown_is_skipped_with_the_reason(changed: dict[str, str], rea
 @pytest.mark.parametrize(
     "changed",
     [
-        {"gpu": "some GPU"},
-        {"gpu": ""},
+        {"gpu": "some GPU", "gpu_mem_gb": "80"},
+        {"gpu": "", "gpu_mem_gb": ""},
+        {"gpu": "some GPU", "n_gpus": "2", "tp": "2"},
         {"gpu_memory_utilization": "0.80/0.93"},
         {"gpu_memory_utilization": "7"},
+        {"version": "nightly"},
     ],
 )
-def test_without_a_gpu_or_a_budget_only_the_weights_are_predicted(changed: dict[str, str]) -> None:
+def test_without_a_gpu_a_budget_or_a_version_only_the_weights_are_predicted(changed: dict[str, str]) -> None:
     row = one(LOGGED | changed)
     assert set(row.predicted) <= {"weights_gib_per_gpu"}
     assert row.skipped
     assert row.verdict == ""
+
+
+def test_a_gpu_that_is_alone_needs_no_name_but_the_size_its_driver_reports() -> None:
+    named, unnamed = one(LOGGED), one(LOGGED | {"gpu": "some 80 GB card"})
+    assert unnamed.predicted == named.predicted
+    assert unnamed.group["gpu"] == "some 80 GB card"
+
+
+def test_the_first_vllm_knew_no_windows() -> None:
+    """Gemma-3-27B: 62 layers x 2 x 16 heads x 128 x 2 bytes are 496 KiB a token in V0, whatever the length (M147)."""
+    told = {"model": "google/gemma-3-27b-it", "max_model_len": "4096", "max_num_batched_tokens": ""}
+    first, later = (
+        one(LOGGED | told | {"version": version}).predicted for version in ("0.8.x (V0)", "0.10.2")
+    )
+    assert first["kv_gib_per_gpu"] * GIB / first["kv_tokens"] == pytest.approx(496 * 1024)
+    assert later["kv_gib_per_gpu"] * GIB / later["kv_tokens"] > 496 * 1024  # groups of equal size, padded
+
+
+def test_an_engine_built_before_it_serves_holds_a_tied_head_twice() -> None:
+    """TensorRT-LLM 2024-11 logs an engine of 875 MiB for Qwen2.5-0.5B with int8 layers (M170)."""
+    built = {
+        "engine": "tensorrt-llm",
+        "version": "2024-11",
+        "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "weight_quant": "int8",
+    }
+    row = one(LOGGED | built)
+    assert row.predicted["weights_gib_per_gpu"] * 1024 == pytest.approx(875, rel=0.02)
+    assert one(LOGGED | built | {"version": "1.0"}).predicted["weights_gib_per_gpu"] < 0.7
+
+
+def test_sglang_logs_libraries_with_the_weights() -> None:
+    """Loading Llama-3.1-8B takes 15.11 GiB of an H100's free memory in SGLang, 14.99 of tensors in vLLM."""
+    row = one(LOGGED | {"engine": "sglang", "version": "0.5.2", "gpu_memory_utilization": "0.88"})
+    assert row.predicted["weights_gib_per_gpu"] == pytest.approx(15.11, abs=0.03)
+
+
+@pytest.mark.parametrize("words", ["6-bit", "4-bit", "3bit"])
+def test_bits_without_a_name_are_no_format_whatever_the_model_is_called(words: str) -> None:
+    with pytest.raises(RowError, match="weight format"):
+        weight_format("some-32B 6-bit GGUF/GPTQ", stated=words)
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parplan.formats import COMPONENTS, Format, Precision
+from parplan.formats import COMPONENTS, Component, Format, Precision
 from parplan.layout import Layout, stage_bounds
 from parplan.provenance import Source
 from parplan.transformer import Block, Dense, Experts, GroupedQuery, Latent, Recurrent, Transformer
-from parplan.units import GIB
+from parplan.units import GIB, Array
 from parplan.work import (
+    all_stages,
     cache_bytes,
     cache_share,
+    distinct_stages,
     experts_held,
-    layers_per_stage,
     stage_parameters,
     stage_weight_bytes,
 )
@@ -44,6 +45,16 @@ def dense_model(*, layers: int = 32, kv_heads: int = 8, tied: bool = False) -> T
         head=0 if tied else embedding,
         final_norm=4096,
     )
+
+
+def parameters_of(model: Transformer, *, layout: Layout) -> dict[Component, Array]:
+    """On the fullest rank of every stage."""
+    return stage_parameters(model, layout=layout, stages=all_stages(model, layout=layout))
+
+
+def weights_of(model: Transformer, precision: Precision, *, layout: Layout) -> dict[Component, Array]:
+    """The same in bytes."""
+    return stage_weight_bytes(model, precision, layout=layout, stages=all_stages(model, layout=layout))
 
 
 def mixture() -> Transformer:
@@ -96,7 +107,7 @@ def test_stages_are_split_as_vllm_splits_them(layers: int, pipeline: int, sizes:
 @given(tensor=WIDTHS, pipeline=WIDTHS)
 def test_one_gpu_of_each_stage_and_rank_holds_the_whole_model(tensor: int, pipeline: int) -> None:
     model = dense_model()
-    held = stage_parameters(model, layout=Layout(tensor=tensor, pipeline=pipeline))
+    held = parameters_of(model, layout=Layout(tensor=tensor, pipeline=pipeline))
     for component, whole in model.components.items():
         ranks = 1 if component == "norms" else tensor
         assert held[component].sum() * ranks == pytest.approx(whole)
@@ -105,16 +116,38 @@ def test_one_gpu_of_each_stage_and_rank_holds_the_whole_model(tensor: int, pipel
 @given(pipeline=st.integers(1, 61))
 def test_every_layer_is_on_one_stage(pipeline: int) -> None:
     model = mixture()
-    layers = layers_per_stage(model, layout=Layout(pipeline=pipeline))
+    layers = all_stages(model, layout=Layout(pipeline=pipeline)).layers
     assert layers.sum(axis=0).tolist() == [3, 58]
     assert layers.sum(axis=-1).max() - layers.sum(axis=-1).min() <= 1
+
+
+@given(pipeline=st.integers(1, 61), tensor=WIDTHS)
+def test_a_stage_of_each_kind_stands_for_all_of_them(pipeline: int, tensor: int) -> None:
+    """What any stage holds, one of the distinct ones holds, and it is the first that does."""
+    model, layout = mixture(), Layout(tensor=tensor, pipeline=pipeline)
+    every, few = all_stages(model, layout=layout), distinct_stages(model, layout=layout)
+    totals = [
+        np.sum(list(stage_parameters(model, layout=layout, stages=found).values()), axis=0)
+        for found in (every, few)
+    ]
+    assert set(totals[0].tolist()) == set(totals[1].tolist())
+    assert few.index.size <= min(pipeline, 7)
+    for index, total in zip(few.index, totals[1], strict=True):
+        assert totals[0][int(index)] == total
+
+
+def test_pipelines_of_several_depths_keep_their_own_ends() -> None:
+    few = distinct_stages(mixture(), layout=Layout(pipeline=np.array([1, 2, 8])))
+    assert few.first.any(axis=-1).all()
+    assert few.last.any(axis=-1).all()
+    assert few.there.all()
 
 
 @given(tensor=WIDTHS, data=WIDTHS, spread=st.integers(0, 6))
 def test_experts_of_all_ranks_sum_to_all_experts(tensor: int, data: int, spread: int) -> None:
     model = mixture()
     expert = min(2**spread, tensor * data)
-    held = stage_parameters(model, layout=Layout(tensor=tensor, data=data, expert=expert))
+    held = parameters_of(model, layout=Layout(tensor=tensor, data=data, expert=expert))
     assert held["routed_experts"].sum() * tensor * data == pytest.approx(model.components["routed_experts"])
 
 
@@ -129,7 +162,7 @@ def test_kv_heads_repeat_beyond_one_per_rank() -> None:
     assert mixer
     held = [float(np.asarray(cache_share(mixer, layout=Layout(tensor=width)))) for width in (1, 2, 4, 8)]
     assert held == [1.0, 0.5, 0.5, 0.5]
-    attention = [stage_parameters(few, layout=Layout(tensor=width))["attention"].sum() for width in (2, 8)]
+    attention = [parameters_of(few, layout=Layout(tensor=width))["attention"].sum() for width in (2, 8)]
     keys = 32 * mixer.cut.kv
     assert attention[0] * 2 == pytest.approx(32 * mixer.cut.total)
     assert attention[1] * 8 == pytest.approx(32 * mixer.cut.total + 3 * keys)
@@ -140,9 +173,7 @@ def test_a_latent_is_not_cut_and_its_down_projections_are_on_every_rank() -> Non
     mixer = model.blocks[0].mixer
     assert mixer
     assert cache_share(mixer, layout=Layout(tensor=8)) == 1.0
-    alone, eighth = (
-        stage_parameters(model, layout=Layout(tensor=width))["attention"].sum() for width in (1, 8)
-    )
+    alone, eighth = (parameters_of(model, layout=Layout(tensor=width))["attention"].sum() for width in (1, 8))
     assert eighth > alone / 8
     assert eighth == pytest.approx(61 * (mixer.cut.tensor / 8 + mixer.cut.replicated))
 
@@ -176,8 +207,8 @@ def test_states_are_cut_by_heads_but_not_along_the_sequence() -> None:
 
 def test_a_tied_head_is_stored_again_on_the_last_stage_only() -> None:
     model = dense_model(tied=True)
-    alone = stage_parameters(model, layout=Layout())
-    split = stage_parameters(model, layout=Layout(pipeline=4))
+    alone = parameters_of(model, layout=Layout())
+    split = parameters_of(model, layout=Layout(pipeline=4))
     assert alone["head"].sum() == 0
     assert split["embedding"].tolist() == [model.embedding, 0, 0, 0]
     assert split["head"].tolist() == [0, 0, 0, model.embedding]
@@ -185,14 +216,14 @@ def test_a_tied_head_is_stored_again_on_the_last_stage_only() -> None:
 
 def test_the_first_and_last_stage_are_the_heaviest() -> None:
     """Logged for Llama-8B in bf16 over four stages: 4.26, 3.28, 3.28 and 4.26 GiB."""
-    stages = sum(stage_weight_bytes(dense_model(), PLAIN, layout=Layout(pipeline=4)).values())
+    stages = sum(weights_of(dense_model(), PLAIN, layout=Layout(pipeline=4)).values())
     assert stages / GIB == pytest.approx([4.26, 3.28, 3.28, 4.26], rel=0.01)
 
 
 def test_bytes_are_parameters_in_their_own_format() -> None:
     model = mixture()
     mixed = Precision(weights=PLAIN.weights | {"routed_experts": FP8}, kv=BF16)
-    plain, quantised = (stage_weight_bytes(model, p, layout=Layout()) for p in (PLAIN, mixed))
+    plain, quantised = (weights_of(model, p, layout=Layout()) for p in (PLAIN, mixed))
     assert quantised["routed_experts"].sum() == plain["routed_experts"].sum() / 2
     assert quantised["attention"].sum() == plain["attention"].sum()
 
@@ -205,9 +236,9 @@ def test_many_layouts_at_once_are_the_same_as_one_by_one() -> None:
         Layout(tensor=4, pipeline=3),
         Layout(tensor=8, expert=8),
     ]
-    together = stage_parameters(model, layout=Layout.stack(layouts))
+    together = parameters_of(model, layout=Layout.stack(layouts))
     for index, layout in enumerate(layouts):
-        for component, parameters in stage_parameters(model, layout=layout).items():
+        for component, parameters in parameters_of(model, layout=layout).items():
             stages = parameters.shape[-1]
             assert np.broadcast_to(together[component], (4, 3))[index, :stages] == pytest.approx(parameters)
             assert not np.broadcast_to(together[component], (4, 3))[index, stages:].any()

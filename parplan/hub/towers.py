@@ -5,7 +5,7 @@ Each formula counts one published tower as its class in transformers 5.24.0 buil
 
 from collections.abc import Callable
 
-from parplan.hub.fields import Fields
+from parplan.hub.fields import ConfigError, Fields
 
 LLAMA4 = {"hidden_size": 1408, "image_size": 336, "intermediate_size": 5632, "num_channels": 3,
           "num_hidden_layers": 34, "patch_size": 14, "projector_input_dim": 4096, "projector_output_dim": 4096,
@@ -305,10 +305,12 @@ def qwen2_vl(config: Fields, tower: Fields, text_hidden: int) -> int:
 
 
 def _audio(config: Fields, *, text_hidden: int) -> int:
-    """A Whisper encoder (Qwen2-Audio) is counted; any other audio tower is said to be missing."""
+    """A Whisper encoder (Qwen2-Audio) and Gemma-4's are counted; any other audio tower is said to be missing."""
     tower = config.part("audio_config")
     if not tower.raw:
         return 0
+    if tower.text("model_type") == "gemma4_audio":
+        return gemma4_audio(tower, text_hidden=text_hidden)
     if not tower.has("encoder_layers", "num_mel_bins"):
         config.assume("audio tower of unknown kind: its parameters are not counted")
         return 0
@@ -321,3 +323,29 @@ def _audio(config: Fields, *, text_hidden: int) -> int:
     inputs = 3 * bins * hidden + hidden + 3 * hidden * hidden + hidden + positions * hidden
     body = layers * (_vit_layer(hidden, width) - hidden) + 2 * hidden  # keys have no bias
     return inputs + body + hidden * text_hidden + text_hidden
+
+
+def gemma4_audio(tower: Fields, *, text_hidden: int) -> int:
+    """Gemma-4's conformer: two strided convolutions over the spectrum; per layer two feed-forward halves, attention
+    with relative positions and a gated convolution; a projection with a bias, and one to the language model."""
+    hidden, out = _size(tower, "hidden_size", default=1024), _size(tower, "output_proj_dims", default=1536)
+    kernel, heads = (
+        _size(tower, "conv_kernel_size", default=5),
+        _size(tower, "num_attention_heads", default=8),
+    )
+    attention = 5 * hidden * hidden + hidden // heads
+    halves = 2 * (8 * hidden * hidden + 2 * hidden)
+    convolution = 3 * hidden * hidden + kernel * hidden + 2 * hidden
+    layer = attention + halves + convolution + 3 * hidden
+    first, second = _channels(tower)
+    spectrum = 9 * (first + first * second) + first + second + first // 4 * second * hidden
+    layers = tower.count("num_hidden_layers", default=12, most=2048)
+    return spectrum + layers * layer + hidden * out + out + out * text_hidden
+
+
+def _channels(tower: Fields) -> tuple[int, int]:
+    """Channels of the two convolutions over the spectrum."""
+    match tower.items("subsampling_conv_channels") or (128, 32):
+        case (int(first), int(second)) if 0 < first <= 1 << 16 and 0 < second <= 1 << 16:
+            return first, second
+    raise ConfigError("subsampling_conv_channels of audio_config are not two sizes")

@@ -13,7 +13,7 @@ from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
 from parplan.planner import Plan, Problem, Result
 from parplan.scenario import CUTS, Answer, Scenario, plan
-from parplan.ui import charts, inputs, ranks, topology
+from parplan.ui import balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, counted, either_way, plain
 from parplan.units import GIB, MS, written_time
@@ -85,8 +85,14 @@ def _pictures(found: Plan, problem: Problem) -> None:
     with left:
         st.markdown("**Memory of every GPU of a replica**")
         draw(charts.rank_bars(listed, theme=theme()), key="rank_bars")
+        if len(kinds) > 1:
+            worst = next(kind for kind in kinds if kind.worst)
+            st.caption(
+                plain(f"{worst.words}: full first, so it decides how many requests the replica holds.")
+            )
         if len(kinds) > len(listed):
             st.caption(f"{counted(len(kinds) - len(listed), 'kind')} of GPU between these are not drawn.")
+        balance_table.show(found, problem, key="_balance_card")
     if found.legal:
         with right:
             st.markdown("**What one token's time is spent on**")

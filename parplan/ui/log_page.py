@@ -8,15 +8,19 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import logs
+from parplan.layout import Layout
 from parplan.logs import Comparison, LogError, LogFigures
 from parplan.scenario import CUTS, Scenario
 from parplan.ui import inputs
+from parplan.ui.words import plain
 
 LONGEST = 1 << 20
 """Characters that can be pasted."""
 PLACEHOLDER = """INFO 09-19 10:00:01 [gpu_model_runner.py] Model loading took 33.88 GiB memory and 54.25 seconds
 INFO 09-19 10:00:41 [gpu_worker.py] Available KV cache memory: 37.28 GiB
 INFO 09-19 10:00:41 [kv_cache_utils.py] GPU KV cache size: 244,304 tokens"""
+LABELS = {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
+"""What fields are called on the left."""
 FOUND = {
     "Quantity": st.column_config.TextColumn(pinned=True),
     "Value": st.column_config.TextColumn(),
@@ -89,11 +93,12 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
     """One click puts what the log says into the scenario."""
     chosen = inputs.scenario()
     same = scenario == chosen
-    said = ", ".join(
-        f"{name} {getattr(chosen, name)} → {value}"
-        for name, value in changes.items()
-        if value != getattr(chosen, name)
-    )
+    differing = [name for name, value in changes.items() if value != getattr(chosen, name)]
+    parts = [
+        f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}" for name in differing if name not in CUTS
+    ]
+    if any(name in CUTS for name in differing):
+        parts.append(f"layout: {_layout(scenario)}")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Plan with what the log says",
@@ -102,7 +107,7 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
             disabled=same,
             icon=":material/arrow_forward:",
         )
-        st.text("The plan already says what the log says." if same else said)
+        st.text("The plan already says what the log says." if same else "; ".join(parts))
     _take_overheads(scenario, overheads)
 
 
@@ -135,6 +140,8 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
     if not pairs:
         st.text("The log states nothing that is predicted.")
         return
+    told = f"Predicted for {scenario.model} on {scenario.gpu}, {_layout(scenario)}"
+    st.caption(plain(f"{told}; what the log does not say is as on the left."))
     st.dataframe(
         pd.DataFrame([_pair(pair) for pair in pairs], columns=list(BESIDE)),
         key="log_beside",
@@ -142,6 +149,11 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
         column_config=BESIDE,
         alt="Each part of the memory, predicted and as logged",
     )
+
+
+def _layout(scenario: Scenario) -> Layout:
+    """The layout of a scenario; a cut it leaves open is 1."""
+    return Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
 
 
 def _pair(pair: Comparison) -> Mapping[str, object]:

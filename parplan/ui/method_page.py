@@ -1,17 +1,32 @@
 """How a number is made: the formulas in their own words, read from the code that computes them."""
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 
 import streamlit as st
 
-from parplan import allocator, collectives, cost, instances, load, memory, serving, step, traffic, work
+from parplan import (
+    allocator,
+    collectives,
+    cost,
+    drafting,
+    instances,
+    load,
+    memory,
+    serving,
+    step,
+    traffic,
+    work,
+)
 
 CHAPTERS: dict[str, ModuleType] = {
     "Work": work,
     "Memory": memory,
     "Cache": allocator,
+    "Drafting": drafting,
     "Communication": collectives,
     "One step": step,
     "Serving": serving,
@@ -22,16 +37,24 @@ CHAPTERS: dict[str, ModuleType] = {
 }
 
 
+def modules(chapter: ModuleType) -> Iterator[ModuleType]:
+    """The module of a chapter; of a package, those it is made of."""
+    yield chapter
+    for part in pkgutil.iter_modules(getattr(chapter, "__path__", ()), prefix=f"{chapter.__name__}."):
+        yield importlib.import_module(part.name)
+
+
 def formulas(chapter: ModuleType) -> Iterator[tuple[str, str]]:
     """Name and documentation of every public formula of a chapter, in the order of the code."""
-    for name, value in vars(chapter).items():
-        own = (
-            isinstance(value, FunctionType)
-            and value.__module__ == chapter.__name__
-            and not name.startswith("_")
-        )
-        if own and (documentation := inspect.getdoc(value)):
-            yield name, documentation
+    for module in modules(chapter):
+        for name, value in vars(module).items():
+            own = (
+                isinstance(value, FunctionType)
+                and value.__module__ == module.__name__
+                and not name.startswith("_")
+            )
+            if own and (documentation := inspect.getdoc(value)):
+                yield name, documentation
 
 
 def show() -> None:

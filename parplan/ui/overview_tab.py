@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import date
-from functools import lru_cache
 
 import pyarrow as pa
 import streamlit as st
 
 from parplan.advice import Rung, candidates
 from parplan.instances import Purchase
-from parplan.scenario import Answer, Scenario, ways_out
-from parplan.ui import charts, inputs
+from parplan.scenario import Answer, Scenario
+from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import clickable, draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import counted, plain, sentence
+from parplan.ways_out import ways_out
 
 PURPOSES = {
     "loads": "start, with one request of full length",
@@ -44,8 +44,9 @@ def _memory(answer: Answer) -> None:
     st.markdown("**Where the memory goes, on the fullest GPU**")
     plans = [result.plan(index) for index in candidates(result)]
     draw(charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()), key="memory_bars")
-    if best:
-        st.caption(plain(charts.memory_words(best)))
+    shown = best or result.plan(candidates(result)[-1])
+    st.caption(plain(charts.memory_words(shown)))
+    balance_table.show(shown, result.problem, key="_balance")
 
 
 def _frontier(answer: Answer) -> None:
@@ -60,10 +61,12 @@ def _frontier(answer: Answer) -> None:
     st.caption(f"Every point is a layout at a number of requests; the further up and right, the better.{way}")
 
 
-@lru_cache(maxsize=64)
-def _ways(scenario: Scenario) -> tuple[tuple[str, Scenario, str], ...]:
+@st.cache_resource(
+    show_spinner=False, max_entries=64, hash_funcs={Answer: lambda answer: answer.scenario.model_dump_json()}
+)
+def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
     """Words, scenario and verdict of the cheapest changes; the plans themselves are not kept."""
-    return tuple((way.words, way.scenario, way.answer.advice.verdict) for way in ways_out(scenario)[:3])
+    return tuple((way.words, way.scenario, way.verdict) for way in ways_out(answer)[:3])
 
 
 def _look_at(layout: str) -> None:
@@ -74,7 +77,7 @@ def _look_at(layout: str) -> None:
 def show_ways_out(answer: Answer) -> None:
     """The cheapest changes that make it work, one click away."""
     st.markdown("**Ways out**")
-    ways = _ways(answer.scenario)
+    ways = _ways(answer)
     if not ways:
         st.text(
             "No single change makes it fit. Try a smaller model, a larger GPU and a smaller format together."

@@ -17,6 +17,10 @@ class RowError(Exception):
     """The row cannot be predicted; the message says why."""
 
 
+class VersionError(RowError):
+    """The row names a version no family of the engine can be told from."""
+
+
 def reason_of(error: RowError | ValidationError) -> str:
     """Why a row is skipped, in words."""
     if isinstance(error, RowError):

@@ -8,10 +8,12 @@ from parplan.calibration import Engine
 from parplan.formats import Component, Format
 from parplan.hardware import Gpu
 from parplan.transformer import Transformer
-from parplan.validate.cells import RowError
+from parplan.validate.cells import RowError, VersionError
 
 NOTE = re.compile(r"\s*\([^()]*\)$|\s*\+ ?mtp$| (fine-tune|family)(?= |$)", re.IGNORECASE)
 """What people add to a model's name that does not change its architecture."""
+CLASS = re.compile(r"^(\d+(?:\.\d+)?B) (\S+)-class(?: (?:fp16|bf16))?$", re.IGNORECASE)
+"""A model told by its size and family."""
 UNNAMED_BITS = re.compile(r"\b\d-?bit\b", re.IGNORECASE)
 """A width without the name of a format: too little to tell the bytes from."""
 QUANTISED = re.compile(
@@ -69,15 +71,17 @@ def base_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """A name without the notes people add.
+    """A name without the notes people add; one of the class of a family and size is that family's of that size.
 
     >>> plain_name("google/gemma-3-27b-it (inferred: 62 layers)"), plain_name("Qwen3.8-27B + MTP")
     ('google/gemma-3-27b-it', 'Qwen3.8-27B')
+    >>> plain_name("7B Qwen2.5-class fp16")
+    'Qwen2.5-7B'
     """
     name = name.strip()
     while NOTE.search(name):
         name = NOTE.sub("", name)
-    return name
+    return CLASS.sub(r"\2-\1", name)
 
 
 @cache
@@ -179,6 +183,8 @@ def weight_format(name: str, *, stated: str) -> Format | None:
         for pattern, found in WEIGHT_WORDS:
             if re.search(pattern, text):
                 return catalog.formats()[found] if found else None
+        if UNNAMED_BITS.search(text):
+            break
     if stated or UNNAMED_BITS.search(name):
         raise RowError(f"weight format {stated or name!r} is not known")
     return None
@@ -209,7 +215,8 @@ def engine_named(name: str, *, version: str) -> Engine:
     """The engine of a name and version; for vLLM the family of the version, or of its date, or the current one.
 
     Raises:
-        RowError: another engine, or a version no family can be told from.
+        RowError: another engine.
+        VersionError: a version no family can be told from.
     """
     engine = ENGINES.get(name.strip().lower())
     if engine is None:
@@ -218,7 +225,7 @@ def engine_named(name: str, *, version: str) -> Engine:
         minor = re.search(r"(?<![\d.])0\.(\d+)", version)
         month = re.search(r"20\d\d-\d\d|202[0-5]", version)  # before 2026 the year alone tells the family
         if not (minor or month):
-            raise RowError(f"no version can be told from {version!r}")
+            raise VersionError(f"no version can be told from {version!r}")
         engine = next(
             family
             for first, since, family in VLLM_FAMILIES

@@ -204,7 +204,7 @@ def static_batch(run: Run, *, requests: int) -> Outcome:
         profile=run.deployment.engine.memory,
         gpu=run.gpu,
         layout=layout,
-        workload=run.workload,
+        length=run.workload.length,
     )
     each = max(1.0, requests / float(layout.data))
     chunks = np.ceil(prompt / told.batched_tokens)

@@ -1,0 +1,36 @@
+"""Where one GPU's memory goes, on the rank that runs out first, and what cache that leaves room for.
+
+Shapes: a layout's fields and the concurrency broadcast to [...]; what differs between pipeline stages has one
+last axis, [..., stages]. The stage whose cache is full first decides for all of them.
+
+`settings` is what the engine is told, `loaded` its weights, `overheads` what it takes beside them, `results` what a GPU
+then holds, `ranks` which one of a replica is full first.
+"""
+
+from parplan.memory.loaded import draft_bytes, expert_padding, loaded_weight_bytes, rotary_table_bytes
+from parplan.memory.overheads import graph_sizes, shared_bytes, stage_activation_bytes, stage_graph_bytes
+from parplan.memory.ranks import division, memory, replica_memory, worst_rank
+from parplan.memory.results import Memory, Rank, Ranks
+from parplan.memory.settings import Limits, Settings, limits, tier_value
+
+__all__ = [
+    "Limits",
+    "Memory",
+    "Rank",
+    "Ranks",
+    "Settings",
+    "division",
+    "draft_bytes",
+    "expert_padding",
+    "graph_sizes",
+    "limits",
+    "loaded_weight_bytes",
+    "memory",
+    "replica_memory",
+    "rotary_table_bytes",
+    "shared_bytes",
+    "stage_activation_bytes",
+    "stage_graph_bytes",
+    "tier_value",
+    "worst_rank",
+]

@@ -1,0 +1,151 @@
+"""What an engine takes beside weights and cache: activations, communication buffers, CUDA graphs."""
+
+import numpy as np
+
+from parplan.calibration import MemoryProfile, Shared
+from parplan.formats import Component, Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.memory.settings import Limits, Settings
+from parplan.transformer import Block, Transformer
+from parplan.units import Array, Bytes, Count, Tokens
+from parplan.work import INDEX_BYTES, Stages
+
+ACTIVATION_BYTES = 2.0
+"""Activations between layers are 16-bit."""
+KEPT_BITS = 8
+"""Bits per weight from which expert kernels keep their workspace."""
+LOGIT_BYTES = 4.0
+"""Samplers work on 32-bit logits."""
+
+
+def shared_bytes(shared: Shared, *, ranks: Count, gpu: Gpu) -> Bytes:
+    """Bytes a rank spends on its company: alone, or pair + doubling x log2(ranks / 2)."""
+    together = shared.pair[gpu.fabric] + shared.doubling * np.log2(np.maximum(ranks, 2) / 2)
+    return np.where(np.asarray(ranks) > 1, together, shared.alone)
+
+
+def graph_sizes(largest: Count) -> Count:
+    """Batch sizes recorded up to a largest one: 1, 2, 4, then every eighth up to 256, every sixteenth beyond.
+
+    Source: vLLM, default `cudagraph_capture_sizes`, as the start-up log of 0.19 lists them.
+
+    >>> int(graph_sizes(512))
+    51
+    >>> int(graph_sizes(0))
+    0
+    """
+    most = np.asarray(largest)
+    eighths, sixteenths = np.minimum(most, 256) // 8, np.maximum(most - 256, 0) // 16
+    return np.asarray(np.minimum(most, 3) + eighths + sixteenths)
+
+
+def block_activation_bytes(block: Block, *, hidden: int, tokens: Tokens, layout: Layout) -> Array:
+    """Temporary tensors of one layer's feed-forward part at its peak, the widest point of a layer.
+
+        16-bit x tokens x (2 hidden + 3 width / tensor + expert workspace)
+
+    The residual and the layer's input, the gate and up products, and their activated product live at once.
+    """
+    elements = 2.0 * hidden + 0 * np.asarray(layout.tensor)
+    if block.dense:
+        elements = elements + 3 * block.dense.width / np.asarray(layout.tensor)
+    return np.asarray(
+        ACTIVATION_BYTES * tokens * (elements + expert_workspace_elements(block, layout=layout))
+    )
+
+
+def expert_workspace_elements(block: Block, *, layout: Layout) -> Array:
+    """Elements per token the expert kernels hold on to between layers; 0 without experts.
+
+        chosen / expert x (max(2 width, inputs) + width)
+
+    The first and the last product of an expert share one workspace, the product between them has another;
+    each group of experts sees its share of the tokens' choices.
+    """
+    if block.experts is None:
+        return np.asarray(0.0 * np.asarray(layout.tensor))
+    width = block.experts.width / np.asarray(layout.expert_tensor)
+    chosen = block.experts.chosen / np.asarray(layout.expert)
+    return np.asarray(chosen * (np.maximum(2 * width, block.experts.inputs) + width))
+
+
+def index_workspace_bytes(transformer: Transformer, *, profile: MemoryProfile, length: Tokens) -> Bytes:
+    """Where sparse attention gathers the index keys of a prefill step: room for many requests of the longest length.
+
+        requests x length x index bytes per token of one layer
+
+    Source: vLLM vllm/v1/attention/backends/mla/indexer.py, `get_max_prefill_buffer_size` (40 lengths of 132 bytes).
+    """
+    elements = max((block.mixer.cache.index for block in transformer.blocks if block.mixer), default=0.0)
+    return profile.index_lengths * length * elements * INDEX_BYTES
+
+
+def stage_activation_bytes(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    profile: MemoryProfile,
+    layout: Layout,
+    stages: Stages,
+    told: Limits,
+) -> Array:
+    """Activation peak of pipeline stages, [..., stages]: a step's layers, or sampling on the last stage.
+
+        sampling = copies x sequences x vocabulary x 32-bit + tokens x hidden x 16-bit + expert workspace
+
+    The whole vocabulary is gathered on every rank, so tensor parallelism does not shrink it. The expert workspace is
+    kept while sampling where experts have eight bits or more; kernels for fewer bits give it back.
+    """
+    tokens, blocks = told.batched_tokens, transformer.blocks
+    held: Array = np.max([expert_workspace_elements(block, layout=layout) for block in blocks], axis=0)
+    widest: Array = np.max(
+        [block_activation_bytes(b, hidden=transformer.hidden, tokens=tokens, layout=layout) for b in blocks],
+        axis=0,
+    )
+    kept = held if precision.weights["routed_experts"].bits >= KEPT_BITS else 0.0
+    logits = profile.sampler_copies * told.sequences * transformer.vocabulary * LOGIT_BYTES
+    states = ACTIVATION_BYTES * tokens * (transformer.hidden + kept)
+    sampling = np.asarray(logits + profile.forward_copies * states)[..., None]
+    layers = np.asarray(profile.forward_copies * widest)[..., None]
+    peak = np.where(stages.last > 0, np.maximum(layers, sampling), layers)
+    index = index_workspace_bytes(transformer, profile=profile, length=np.asarray(told.length)[..., None])
+    return np.where(stages.there, peak + index, 0.0)
+
+
+def stage_transfer_bytes(
+    transformer: Transformer,
+    weights: dict[Component, Array],
+    *,
+    profile: MemoryProfile,
+    stages: Stages,
+    settings: Settings,
+) -> Array:
+    """Room for the experts that move between GPUs when their load is balanced, [..., stages]: all that a rank holds of
+    one layer, redundant ones included.
+
+    Args:
+        weights: of every stage, as loaded.
+
+    Source: vLLM vllm/distributed/eplb/rebalance_execute.py, `expert_buffer` ("one per weight tensor in a single
+    layer"); SGLang python/sglang/srt/eplb/expert_location_updater.py, `create_temp_buffers`. Read 2026-11-30.
+    """
+    if not settings.redundant_experts or "routed_experts" not in weights:
+        return np.zeros(1)
+    spread = [index for index, block in enumerate(transformer.blocks) if block.experts]
+    layers = stages.layers[..., spread].sum(axis=-1)
+    return np.asarray(profile.transfer_layers * weights["routed_experts"] / np.maximum(layers, 1))
+
+
+def stage_graph_bytes(
+    transformer: Transformer, *, profile: MemoryProfile, stages: Stages, largest: Count
+) -> Array:
+    """CUDA graphs of pipeline stages, [..., stages].
+
+    (bytes of every layer + the rest) x recorded batch sizes
+    """
+    size = [
+        profile.graph_expert_size if block.experts else profile.graph_size for block in transformer.blocks
+    ]
+    rest = np.where(stages.there, profile.graph_layers * profile.graph_size, 0.0)
+    return np.asarray((stages.layers @ np.array(size) + rest) * np.asarray(graph_sizes(largest))[..., None])

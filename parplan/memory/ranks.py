@@ -1,0 +1,307 @@
+"""How an engine divides each GPU, and which one runs out first."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parplan.allocator import charge, exact_charge, stores
+from parplan.calibration import Engine, MemoryProfile
+from parplan.formats import Component, Precision
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.memory.loaded import loaded_weight_bytes, with_expert_share
+from parplan.memory.overheads import (
+    shared_bytes,
+    stage_activation_bytes,
+    stage_graph_bytes,
+    stage_transfer_bytes,
+)
+from parplan.memory.results import Budget, Charges, Division, Memory, Rank, Ranks
+from parplan.memory.settings import Limits, Settings, limits
+from parplan.transformer import Transformer
+from parplan.units import Array, Count, Tokens
+from parplan.work import Stages, all_stages, distinct_stages
+from parplan.workload import Workload
+
+
+def stage_budgets(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    weights: dict[Component, Array],
+    layout: Layout,
+    stages: Stages,
+    gpu: Gpu,
+    profile: MemoryProfile,
+    told: Limits,
+    settings: Settings,
+) -> Budget:
+    """How an engine divides pipeline stages' GPUs, [..., stages].
+
+    pool = share x basis - weights - what the engine counts inside its share
+    """
+    context = np.asarray(shared_bytes(profile.context, ranks=np.asarray(layout.gpus), gpu=gpu))[..., None]
+    team = np.asarray(layout.width) * np.asarray(layout.context)
+    parts = {
+        "activations": stage_activation_bytes(
+            transformer, precision, profile=profile, layout=layout, stages=stages, told=told
+        )
+        + stage_transfer_bytes(transformer, weights, profile=profile, stages=stages, settings=settings),
+        "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
+        "graphs": stage_graph_bytes(transformer, profile=profile, stages=stages, largest=told.largest_graph),
+    }
+    parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
+    counted: Array = np.asarray(sum((parts[name] for name in sorted(profile.inside)), start=np.zeros(1)))
+    held, share = cast(Array, sum(weights.values())), told.utilization[..., None]
+    free = gpu.memory - context
+    basis, allowance = {
+        "total": (np.asarray(gpu.memory), share * gpu.memory),
+        "free": (free, share * free),
+        "rest": (free - held - counted, free),
+    }[profile.share_of]
+    return Budget(
+        usable=gpu.memory,
+        weights_by_component=weights,
+        context=context,
+        allowance=np.asarray(allowance),
+        counted=counted,
+        reserve=np.asarray((1 - share) * basis),
+        pool=np.asarray(share * basis if profile.share_of == "rest" else allowance - held - counted),
+        **parts,
+    )
+
+
+def stage_charges(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    stages: Stages,
+    profile: MemoryProfile,
+    told: Limits,
+    length: Tokens,
+    settings: Settings,
+) -> Charges:
+    """What pipeline stages' pools are charged for one request, [..., stages]."""
+    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
+    asked, longest = (
+        charge(
+            kept,
+            allocator=profile.allocator,
+            length=tokens,
+            batched_tokens=told.batched_tokens,
+            drafts=settings.drafts,
+            prefix_caching=settings.prefix_caching,
+        )
+        for tokens in (length, np.asarray(told.length)[..., None])
+    )
+    return Charges(
+        request=asked.request,
+        request_ideal=exact_charge(kept, block=1, length=length).request,
+        longest=longest.request,
+        logged_token=longest.logged_token,
+    )
+
+
+def pool_requests(budget: Budget, charges: Charges) -> Array:
+    """Requests of the workload's length each stage's pool holds, not rounded; no limit where nothing is cached."""
+    caching = charges.request > 0
+    held = budget.pool / np.where(caching, charges.request, 1.0)
+    return np.where(caching, held, np.copysign(np.inf, budget.pool))
+
+
+def rank_at(
+    budget: Budget, charges: Charges, *, at: Callable[[Array], Array], running: Count, asking: Count
+) -> Rank:
+    """One rank of every layout.
+
+    Args:
+        at: picks the rank's stage, [..., stages] -> [...].
+        running: requests it runs, [...].
+        asking: requests it is asked to run, [...].
+    """
+    amounts = {field.name: getattr(budget, field.name) for field in fields(Budget)}
+    found = {name: at(amount) for name, amount in amounts.items() if isinstance(amount, np.ndarray)}
+    request = at(charges.request)
+    return Rank(
+        usable=budget.usable,
+        weights_by_component={part: at(amount) for part, amount in budget.weights_by_component.items()},
+        **found,
+        request=request,
+        request_ideal=at(charges.request_ideal),
+        longest=at(charges.longest),
+        kv=np.asarray(running * request),
+        kv_needed=np.asarray(asking * request),
+    )
+
+
+def division(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    stages: Stages,
+    gpu: Gpu,
+    engine: Engine,
+    length: Tokens,
+    settings: Settings,
+    weights: dict[Component, Array] | None = None,
+) -> Division:
+    """How an engine divides the GPUs of pipeline stages.
+
+    Args:
+        length: of the workload's requests; one, or many that broadcast with the layouts, [...].
+        weights: of every stage, where they are not those of the fullest rank.
+    """
+    profile = engine.memory
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length)
+    loaded = weights or loaded_weight_bytes(
+        transformer, precision, layout=layout, stages=stages, profile=profile, settings=settings
+    )
+    return Division(
+        stages=stages,
+        told=told,
+        budget=stage_budgets(
+            transformer,
+            precision,
+            weights=loaded,
+            layout=layout,
+            stages=stages,
+            gpu=gpu,
+            profile=profile,
+            told=told,
+            settings=settings,
+        ),
+        charges=stage_charges(
+            transformer,
+            precision,
+            layout=layout,
+            stages=stages,
+            profile=profile,
+            told=told,
+            length=np.asarray(length)[..., None],
+            settings=settings,
+        ),
+    )
+
+
+def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArray[np.int64]) -> Memory:
+    """The stage whose cache is full first, with the requests it runs."""
+    told, budget, charges = divided.told, divided.budget, divided.charges
+    held = pool_requests(budget, charges)
+    fullest_first = held.argmin(axis=-1)
+
+    def worst(amount: Array) -> Array:
+        everywhere = np.broadcast_to(amount, held.shape)
+        return np.take_along_axis(everywhere, fullest_first[..., None], axis=-1)[..., 0]
+
+    data = np.asarray(layout.data, dtype=float)
+    room, logged = worst(held), worst(charges.logged_token)
+    whole = np.floor(np.maximum(room, 0.0))
+    asking = np.ceil(np.asarray(concurrency) / data)
+    running = np.minimum(asking, np.minimum(whole, told.sequences))
+    fullest = rank_at(budget, charges, at=worst, running=running, asking=asking)
+    return Memory(
+        **vars(fullest),
+        running=np.minimum(running * data, np.asarray(concurrency)),
+        requests=room * data,
+        capacity=whole * data,
+        slots=np.asarray(told.sequences * data),
+        kv_tokens=np.maximum(fullest.pool, 0.0) / np.where(logged > 0, logged, 1.0) * data,
+        stage=worst(np.asarray(divided.stages.index, dtype=float)),
+    )
+
+
+def memory(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    workload: Workload,
+    concurrency: Count | NDArray[np.int64],
+    settings: Settings | None = None,
+) -> Memory:
+    """Where the memory of the worst rank goes, and what the replica holds.
+
+    Args:
+        layout: one, or many with a trailing axis of one to broadcast against concurrency ([layouts, 1]).
+        concurrency: requests the replica has in hand, [batches] or a scalar; spread over its data ranks.
+        settings: engine settings; None: all at their defaults.
+    """
+    divided = division(
+        transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout), gpu=gpu,
+        engine=engine, length=workload.length, settings=settings or Settings(),
+    )  # fmt: skip
+    return worst_rank(divided, layout=layout, concurrency=concurrency)
+
+
+def expert_ranks(transformer: Transformer, *, layout: Layout, more: int) -> tuple[tuple[int, int], ...]:
+    """Whole experts of a group, and GPUs of one stage whose group holds as many: the fuller groups first.
+
+    The first groups get one more where the experts do not divide evenly.
+
+    Source: vLLM vllm/model_executor/layers/fused_moe/layer.py, `determine_expert_map`.
+    """
+    gpus, groups = int(layout.width * layout.context), int(layout.expert)
+    count = next((block.experts.count + more for block in transformer.blocks if block.experts), 0)
+    least, fuller = divmod(count, groups)
+    sizes = ((least + 1, fuller), (least, groups - fuller))
+    return tuple((experts, gpus * share // groups) for experts, share in sizes if share)
+
+
+def replica_memory(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    workload: Workload,
+    concurrency: int,
+    settings: Settings | None = None,
+) -> tuple[Ranks, ...]:
+    """All GPUs of one layout's replica, stage by stage; of a stage, those that hold more experts before the others.
+
+    Every stage runs as many requests as the worst one allows; of data ranks, those with one request more are shown.
+
+    Args:
+        layout: a single one.
+    """
+    settings = settings or Settings()
+    groups = expert_ranks(transformer, layout=layout, more=settings.redundant_experts)
+    stages = all_stages(transformer, layout=layout)
+    fullest = loaded_weight_bytes(
+        transformer, precision, layout=layout, stages=stages, profile=engine.memory, settings=settings
+    )
+    divided = [
+        division(
+            transformer, precision, layout=layout, stages=stages, gpu=gpu, engine=engine,
+            length=workload.length, settings=settings,
+            weights=with_expert_share(fullest, share=experts / max(groups[0][0], 1)),
+        )
+        for experts, _ in groups
+    ]  # fmt: skip
+    one = worst_rank(divided[0], layout=layout, concurrency=concurrency)
+    asking, running = np.ceil(concurrency / layout.data), np.ceil(one.running / layout.data)
+
+    def ranks(stage: int, group: int) -> Ranks:
+        def at(amount: Array) -> Array:
+            return np.broadcast_to(amount, (int(layout.pipeline),))[stage]
+
+        experts, gpus = groups[group]
+        return Ranks(
+            stage=stage,
+            gpus=gpus,
+            experts=experts / float(layout.expert_tensor),
+            each=rank_at(
+                divided[group].budget, divided[group].charges, at=at, running=running, asking=asking
+            ),
+            worst=group == 0 and stage == int(one.stage),
+        )
+
+    return tuple(ranks(stage, group) for stage in range(int(layout.pipeline)) for group in range(len(groups)))

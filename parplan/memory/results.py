@@ -1,0 +1,163 @@
+"""What one GPU of a pipeline stage holds: how it is divided, what requests are charged, and the worst of a replica."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parplan.formats import Component
+from parplan.memory.settings import Limits
+from parplan.units import Array
+from parplan.work import Stages
+
+
+@dataclass(frozen=True)
+class Charges:
+    """What an engine's allocator takes from one rank's pool, [..., stages]."""
+
+    request: Array
+    """Bytes for one request of the workload's length."""
+    request_ideal: Array
+    """The same without blocks, padding and unused windows."""
+    longest: Array
+    """Bytes for one request of the longest length the engine is told to expect."""
+    logged_token: Array
+    """Bytes of the pool for every token the engine's log speaks of."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How an engine divides one GPU when it starts, before any request, bytes."""
+
+    usable: float
+    """What the driver reports."""
+    weights_by_component: dict[Component, Array]
+    activations: Array
+    """Peak of one step's temporary tensors."""
+    context: Array
+    """Driver context and communicator set-up, there before the engine looks."""
+    non_torch: Array
+    """Communication buffers and libraries."""
+    graphs: Array
+    """Recorded CUDA graphs."""
+    allowance: Array
+    """What the engine may fill with weights, what it counts beside them, and cache."""
+    counted: Array
+    """What it counts against its allowance beside weights and cache: activations, buffers, graphs, by version."""
+    reserve: Array
+    """What it leaves untouched of the memory it looks at: the share it was not given."""
+    pool: Array
+    """What it grants to the cache; negative when the rest does not fit into its allowance."""
+
+    @property
+    def weights(self) -> Array:
+        """All weights."""
+        return cast(Array, sum(self.weights_by_component.values()))
+
+    @property
+    def overhead(self) -> Array:
+        """Context, communication buffers and CUDA graphs."""
+        return self.context + self.non_torch + self.graphs
+
+    @property
+    def reserved(self) -> Array:
+        """What the engine takes in the end, the whole pool included, asked for or not: what nvidia-smi shows."""
+        return self.weights + self.activations + self.overhead + np.maximum(self.pool, 0.0)
+
+    @property
+    def overflows(self) -> NDArray[np.bool_]:
+        """Whether the engine takes more than the GPU has, once the pool and the graphs are there."""
+        return np.asarray(self.reserved > self.usable)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What an engine is told, how it divides the GPUs of pipeline stages, and what it charges for a request."""
+
+    stages: Stages
+    told: Limits
+    budget: Budget
+    charges: Charges
+
+
+@dataclass(frozen=True)
+class Rank(Budget):
+    """Bytes on one GPU with the requests it serves, each at full length.
+
+    usable = weights + activations + overhead + kv + free, always; `free` is negative when it does not load.
+    What the workload needs is `needed`; what the engine takes for itself, whatever the workload, is `reserved`.
+    """
+
+    request: Array
+    """What one request at full length is charged."""
+    request_ideal: Array
+    """What one request at full length would take without blocks, padding and unused windows."""
+    longest: Array
+    """What one request of the longest length the engine is told to expect is charged."""
+    kv: Array
+    """What the requests that run use of the pool."""
+    kv_needed: Array
+    """What all concurrent requests would use."""
+
+    @property
+    def kv_ideal(self) -> Array:
+        """What the running requests' cache would take without blocks, padding and unused windows."""
+        return self.kv / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
+
+    @property
+    def kv_needed_ideal(self) -> Array:
+        """What all concurrent requests' cache would take without blocks, padding and unused windows."""
+        return self.kv_needed / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
+
+    @property
+    def kv_waiting(self) -> Array:
+        """Cache of the requests that must wait: needed and not there."""
+        return self.kv_needed - self.kv
+
+    @property
+    def needed(self) -> Array:
+        """What the workload needs: weights, activations, overhead and the cache of all concurrent requests."""
+        return self.weights + self.activations + self.overhead + self.kv_needed
+
+    @property
+    def free(self) -> Array:
+        """What the running requests leave, reserve and unused cache included."""
+        return self.usable - self.weights - self.activations - self.overhead - self.kv
+
+    @property
+    def starts(self) -> NDArray[np.bool_]:
+        """Whether the engine comes up: one request of the longest length fits, and nothing overflows."""
+        return np.asarray((self.pool > 0) & (self.pool >= self.longest) & ~self.overflows)
+
+
+@dataclass(frozen=True)
+class Memory(Rank):
+    """The worst rank of a replica, [...], that of the pipeline stage whose cache is full first, and what all hold."""
+
+    running: Array
+    """Requests of the replica that run at once; the others wait for cache or for a sequence slot."""
+    requests: Array
+    """Requests of the workload's length the pools hold, not rounded: the "maximum concurrency" of a log.
+    Negative when the weights do not fit."""
+    capacity: Array
+    """Whole requests of the workload's length the pools hold at once."""
+    slots: Array
+    """Requests the replica's engines let run at once, cache or not."""
+    kv_tokens: Array
+    """Tokens the replica's pools hold, as the engine's log counts them."""
+    stage: Array
+    """Index of the worst pipeline stage."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """GPUs of one pipeline stage that hold the same."""
+
+    stage: int
+    gpus: int
+    experts: float
+    """Routed experts of one layer on each, in whole experts; 0 without experts."""
+    each: Rank
+    worst: bool
+    """The fullest of the stage that decides for all."""

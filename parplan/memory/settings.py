@@ -1,0 +1,124 @@
+"""What an engine is told: settings of the user, and its own defaults for a GPU where they say nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from pydantic import Field
+
+from parplan.calibration import MemoryProfile, Slack, Tier
+from parplan.hardware import Gpu
+from parplan.layout import Layout
+from parplan.provenance import Value
+from parplan.units import Array, Bytes, Count, Tokens
+
+WIDE = 4
+"""Tensor ranks from which an engine may take the wider of its defaults (`Tier.wide`)."""
+
+
+class Settings(Value):
+    """Engine settings a user may override; what is None stays at the engine's default."""
+
+    utilization: float | None = Field(default=None, gt=0, le=1)
+    """Share of memory the engine takes (vLLM `--gpu-memory-utilization`, SGLang `--mem-fraction-static`,
+    TensorRT-LLM `--kv_cache_free_gpu_memory_fraction`)."""
+    max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
+    """Sequences one data rank runs at once."""
+    max_batched_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Tokens of one step."""
+    max_length: int | None = Field(default=None, ge=1, le=100_000_000)
+    """Longest request the engine is told to expect. None: just long enough for the workload."""
+    eager: bool = False
+    """Record no CUDA graphs."""
+    drafts: int = Field(default=0, ge=0, le=64)
+    """Tokens drafted for every request and step (speculative decoding). What drafts them is loaded: the checkpoint's
+    multi-token-prediction layers, or an EAGLE head where it has none. 0: none, and nothing is loaded."""
+    prefix_caching: bool = False
+    """Prompts are looked up in the cache of earlier ones."""
+    redundant_experts: int = Field(default=0, ge=0, le=4096)
+    """Copies of busy experts beside the model's own, per layer (expert load balancing, vLLM `--eplb-config`)."""
+    activations: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of the activation peak as a log states them. None: predicted."""
+    non_torch: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of communication buffers and libraries as a log states them. None: predicted."""
+    graphs: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Bytes of recorded CUDA graphs as a log states them. None: predicted."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Overheads that were measured rather than predicted, bytes by name."""
+        stated = {name: getattr(self, name) for name in ("activations", "non_torch", "graphs")}
+        return {name: amount for name, amount in stated.items() if amount is not None}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the engine is really told: settings, with its defaults for this GPU where they say nothing."""
+
+    utilization: Array
+    """Share of memory the engine takes, [...]."""
+    sequences: int
+    batched_tokens: int
+    largest_graph: Array
+    """Largest batch recorded as a CUDA graph, [...]; 0: none."""
+    length: Tokens
+    """Longest request it is told to expect, tokens, [...]."""
+    measured: dict[str, float]
+    """Overheads taken from a log, bytes by name."""
+
+
+def tier_of(tiers: Sequence[Tier], *, gpu: Gpu) -> Tier:
+    """The highest tier a GPU reaches; a profile's lowest tier holds for every GPU."""
+    reached = (
+        tier for tier in tiers if tier.memory <= gpu.memory and gpu.architecture not in tier.exceptions
+    )
+    return max(reached, key=lambda tier: tier.memory)
+
+
+def tier_value(tiers: Sequence[Tier], *, gpu: Gpu) -> int:
+    """The default of the highest tier a GPU reaches."""
+    return tier_of(tiers, gpu=gpu).value
+
+
+def slack_bytes(
+    slack: Slack, *, gpu: Gpu, layout: Layout, batched_tokens: Tokens, largest_graph: Count
+) -> Bytes:
+    """What an engine leaves free when it is not told its share.
+
+    constant + per token x max(tokens, least) + per sequence x graph batch + per GPU x tensor x pipeline
+    """
+    left = (
+        slack.constant
+        + slack.per_batched_token * np.maximum(batched_tokens, slack.least_batched_tokens)
+        + slack.per_graph_sequence * largest_graph
+        + slack.per_gpu * np.asarray(layout.tensor) * np.asarray(layout.pipeline)
+    )
+    return np.asarray(np.maximum(left, slack.floor if gpu.memory >= slack.floor_from else 0.0))
+
+
+def limits(settings: Settings, *, profile: MemoryProfile, gpu: Gpu, layout: Layout, length: Tokens) -> Limits:
+    """Settings with every None replaced by the engine's default for this GPU.
+
+    Args:
+        length: of the workload's requests, which the engine expects where it is not told otherwise, [...].
+    """
+    batched_tokens = settings.max_batched_tokens or tier_value(profile.batched_tokens, gpu=gpu)
+    sequences = settings.max_num_seqs or tier_value(profile.sequences, gpu=gpu)
+    graphs = tier_of(profile.largest_graph, gpu=gpu)
+    recorded = np.where(np.asarray(layout.tensor) >= WIDE, graphs.wide or graphs.value, graphs.value)
+    recorded = np.minimum(recorded, 2 * sequences).astype(float)
+    share = settings.utilization or profile.utilization
+    if share is None and profile.slack:
+        left = slack_bytes(
+            profile.slack, gpu=gpu, layout=layout, batched_tokens=batched_tokens, largest_graph=recorded
+        )
+        share = cast(float, np.maximum(1 - left / gpu.memory, 0.0))
+    return Limits(
+        utilization=np.asarray(share, dtype=float),
+        sequences=sequences,
+        batched_tokens=batched_tokens,
+        largest_graph=np.zeros_like(recorded) if settings.eager else recorded,
+        length=settings.max_length or length,
+        measured=settings.measured,
+    )

@@ -1,0 +1,151 @@
+"""Ways out of a plan that does not hold every request: single changes of the scenario, each tested to be one."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parplan import catalog
+from parplan.advice import best_index, recommended_index, verdict
+from parplan.fit import longest_request, most_requests
+from parplan.instances import purchases, sequence_bytes, weight_bytes
+from parplan.planner import Plan, Problem, candidate_layouts, judged
+from parplan.scenario import MOST_GPUS, Answer, Scenario, offers, problem_of
+
+LARGE_SHARE = 95
+"""Percent of a GPU's memory engines commonly still come up with."""
+Change: TypeAlias = tuple[str, dict[str, Any]]
+"""Words, and the fields that change."""
+Alternatives: TypeAlias = tuple[Change, ...]
+"""Changes of one kind, the mildest first; the first that works is enough."""
+GPU_CUTS = ("tensor", "data", "pipeline", "context")
+"""Layout fields whose product is the GPUs of a replica."""
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """One change to a scenario that makes it work."""
+
+    words: str
+    scenario: Scenario
+    plan: Plan
+    """What is recommended then; it holds every request."""
+    verdict: str
+    """The answer in one sentence then."""
+    price: float
+    """USD per hour of the cheapest machines that hold every request then; infinite where no price is known."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica then."""
+        return self.plan.gpus
+
+
+def ways_out(answer: Answer) -> tuple[WayOut, ...]:
+    """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
+    planned, at the asked concurrency, and holds.
+
+    Meant for answers that do not: smaller formats, a larger share of memory, as many or as long requests as do fit,
+    more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
+    """
+    scenario, seen = answer.scenario, [answer.result.problem]
+    found: list[WayOut] = []
+    for alternatives in (*_smaller(scenario), *_fewer_or_shorter(answer), *_larger(answer)):
+        for words, change in alternatives:
+            changed = scenario.model_copy(update=change)
+            problem = problem_of(changed)
+            if problem in seen or not could_hold(problem):
+                continue
+            seen.append(problem)
+            if way := _held(words, changed, problem):
+                found.append(way)
+                break
+    return tuple(sorted(found, key=lambda way: (way.price, way.gpus)))
+
+
+def could_hold(problem: Problem) -> bool:
+    """Whether the GPU budget has the bytes of the weights and of every request's cache, whatever the layout.
+
+    weights + requests x bytes of one <= GPUs x usable memory
+    """
+    weights = float(weight_bytes(problem.transformer, problem.precision))
+    each = float(sequence_bytes(problem.transformer, problem.precision, length=problem.workload.length))
+    gpus = max(
+        problem.budget, int(np.prod([size for name, size in problem.fixed.items() if name in GPU_CUTS]))
+    )
+    return weights + problem.workload.concurrency * each <= gpus * problem.gpu.memory
+
+
+def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
+    """The change as a way out. None: it is none."""
+    asked = np.array([problem.workload.concurrency])
+    result = judged(problem, layout=candidate_layouts(problem), concurrency=asked)
+    index, smallest = recommended_index(result), best_index(result, among=result.holds)
+    if index is None or smallest is None:
+        return None
+    best = result.plan(index)
+    bought = purchases(offers(changed, gpu=problem.gpu), gpu=problem.gpu, gpus=int(result.gpus[smallest]))
+    price = next((purchase.price for purchase in bought if purchase.price is not None), inf)
+    return WayOut(words, changed, best, verdict(result, best), price)
+
+
+def _smaller(scenario: Scenario) -> tuple[Alternatives, ...]:
+    """Smaller formats, and a larger share of memory for the engine."""
+    share = (f"let the engine take {LARGE_SHARE} % of each GPU", {"utilization": LARGE_SHARE})
+    return (
+        (("store the KV cache in FP8", {"kv": "fp8"}),),
+        (("store the weights in FP8", {"weights": "fp8"}),),
+        (("store weights and KV cache in FP8", {"weights": "fp8", "kv": "fp8"}),),
+        (("store the weights in 4 bits", {"weights": "int4-g128"}),),
+        *(((share,),) if scenario.utilization < LARGE_SHARE else ()),
+    )
+
+
+def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
+    """As many requests, or as long ones, as the recommended layout holds, or the one that comes nearest."""
+    scenario, result, best = answer.scenario, answer.result, answer.advice.recommended
+    others = [mask for rule, mask in result.errors.items() if rule != "one-request"]
+    possible = ~np.logical_or.reduce(others)
+    if not possible.any():
+        return ()
+    requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
+    problem, nearest = result.problem, best.index if best else int(np.argmax(requests))
+    most = most_requests(result.case(nearest).memory)
+    length = longest_request(
+        problem.transformer,
+        problem.precision,
+        layout=result.layout.one(nearest),
+        gpu=problem.gpu,
+        engine=problem.engine,
+        concurrency=scenario.concurrency,
+        settings=problem.settings,
+    )
+    output = max(round(length * scenario.output / problem.workload.length), 1)
+    return (
+        *(
+            (((f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most}),),)
+            if most
+            else ()
+        ),
+        *(
+            (((f"keep requests to {length:,} tokens", {"prompt": length - output, "output": output}),),)
+            if length > output
+            else ()
+        ),
+    )
+
+
+def _larger(answer: Answer) -> tuple[Alternatives, ...]:
+    """Twice as many GPUs until it holds, or larger ones of the same vendor."""
+    gpu, budget = answer.result.problem.gpu, answer.result.problem.budget
+    doubled = (budget << times for times in range(1, MOST_GPUS.bit_length()))
+    limits = [*(limit for limit in doubled if limit < MOST_GPUS), MOST_GPUS]
+    larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
+    return (
+        tuple((f"allow up to {limit:,} GPUs per replica", {"budget": limit}) for limit in limits),
+        *(
+            ((f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0}),)
+            for g in sorted(larger, key=lambda g: g.memory)[:3]
+        ),
+    )
