@@ -27,6 +27,8 @@ NO_GPU = {"gpu": Scenario().gpu, "own_gpu": ""}
 """What is used instead of a description of no GPU."""
 MOST_FIELDS = 1000
 """Settings of a query string that are read; there are some fifty."""
+MOST_CHARACTERS = 1 << 17
+"""Four times the longest link there can be; packed parts are refused when they are longer than a link carries."""
 SHOWN = 60
 """Characters of a bad value that are shown again."""
 
@@ -163,11 +165,12 @@ def share_url(scenario: Scenario, *, base: str) -> str:
 
 def parsed(text: str) -> dict[str, list[str]]:
     """Keys and values of a whole link, a query string, or KEY=VALUE words joined by &; what follows the first
-    `MOST_FIELDS` is not read.
+    `MOST_FIELDS`, or the first `MOST_CHARACTERS`, is not read.
 
     >>> parsed("https://example.org/?gpu=h100-sxm&prompt=512")
     {'gpu': ['h100-sxm'], 'prompt': ['512']}
     """
+    text = text[:MOST_CHARACTERS]
     query = text.partition("#")[0].partition("?")[2] if "?" in text else text
     fields = query.split("&", MOST_FIELDS)[:MOST_FIELDS]
     return parse_qs("&".join(fields), keep_blank_values=True)
