@@ -154,7 +154,10 @@ def to_query(scenario: Scenario, *, full: bool) -> dict[str, str]:
             change; otherwise only what differs from the defaults.
     """
     values = scenario.model_dump() if full else scenario.changed()
-    written = {key: str(value).removesuffix(".0") for key, value in values.items()}
+    written = {
+        key: str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+        for key, value in values.items()
+    }
     return {VERSION_KEY: str(SCHEMA)} | written if full else written
 
 
