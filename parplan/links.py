@@ -27,6 +27,8 @@ NO_GPU = {"gpu": Scenario().gpu, "own_gpu": ""}
 """What is used instead of a description of no GPU."""
 MOST_FIELDS = 1000
 """Settings of a query string that are read; there are some fifty."""
+MOST_CHARACTERS = 1 << 17
+"""Four times the longest link there can be; packed parts are refused when they are longer than a link carries."""
 SHOWN = 60
 """Characters of a bad value that are shown again."""
 
@@ -152,7 +154,10 @@ def to_query(scenario: Scenario, *, full: bool) -> dict[str, str]:
             change; otherwise only what differs from the defaults.
     """
     values = scenario.model_dump() if full else scenario.changed()
-    written = {key: str(value).removesuffix(".0") for key, value in values.items()}
+    written = {
+        key: str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+        for key, value in values.items()
+    }
     return {VERSION_KEY: str(SCHEMA)} | written if full else written
 
 
@@ -163,11 +168,12 @@ def share_url(scenario: Scenario, *, base: str) -> str:
 
 def parsed(text: str) -> dict[str, list[str]]:
     """Keys and values of a whole link, a query string, or KEY=VALUE words joined by &; what follows the first
-    `MOST_FIELDS` is not read.
+    `MOST_FIELDS`, or the first `MOST_CHARACTERS`, is not read.
 
     >>> parsed("https://example.org/?gpu=h100-sxm&prompt=512")
     {'gpu': ['h100-sxm'], 'prompt': ['512']}
     """
+    text = text[:MOST_CHARACTERS]
     query = text.partition("#")[0].partition("?")[2] if "?" in text else text
     fields = query.split("&", MOST_FIELDS)[:MOST_FIELDS]
     return parse_qs("&".join(fields), keep_blank_values=True)

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 SLIDER = "Concurrent requests"
 PERIOD = 2.0
 """Seconds between two moves of one person's slider."""
+LOOKING = "only looking"
 PEOPLE, IDLE = 50, 200
 """Sessions of one process: those that move a slider, those that only look."""
 MOST_SECONDS = 120
@@ -195,7 +196,7 @@ class Round:
     cores: float = 0
     """Processors kept busy, all processes together."""
     each: float = 0
-    """Seconds of processor time that the page takes for a rerun."""
+    """Seconds of processor time that the page takes for a rerun. 0: nobody moved anything."""
     driver: float = 0
     """Processors this script itself keeps busy; the page has the rest."""
 
@@ -256,7 +257,7 @@ async def played(found: Round, *, ports: Sequence[int], processes: Sequence[int]
     sessions, waited = await opened(ports, count=found.sessions)
     busy = sum(busy_seconds(process) for process in processes)
     start, own = time.perf_counter(), time.process_time()
-    if found.name == "only looking":
+    if found.name == LOOKING:
         await asyncio.sleep(seconds)
         await asyncio.gather(*(session.move(7) for session in sessions[:5]))
         found.times = waited
@@ -265,7 +266,7 @@ async def played(found: Round, *, ports: Sequence[int], processes: Sequence[int]
         found.times = [taken for session in sessions for taken in session.times]
     busy, took = sum(map(busy_seconds, processes)) - busy, time.perf_counter() - start
     found.cores, found.driver = busy / took, (time.process_time() - own) / took
-    found.each = busy / sum(len(session.times) for session in sessions)
+    found.each = 0 if found.name == LOOKING else busy / len(found.times)
     after = [memory_of(process) for process in processes]
     found.memory, found.growth = max(after), (sum(after) - sum(before)) / found.sessions
     found.faults = [fault for session in sessions for fault in session.faults]
@@ -284,7 +285,7 @@ def main(words: Sequence[str] | None = None) -> int:
     seconds = min(asked.seconds, MOST_SECONDS)
     rounds: tuple[Round, ...] = (
         Round("a move every 2 s", PEOPLE, 1),
-        Round("only looking", IDLE, 1, slowest_allowed=10),
+        Round(LOOKING, IDLE, 1, slowest_allowed=10),
         Round("a move every 2 s", 2 * PEOPLE, 2),
     )
     print(f"{os.cpu_count()} cores, load average before the start {os.getloadavg()[0]:.2f}\n\n{HEAD}")  # noqa: T201

@@ -79,6 +79,7 @@ def started() -> None:
     catalog.check()
 
 
+@example({"config": "95.0", "own_gpu": "-0.0"})
 @given(st.dictionaries(settings_of_links, texts | numbers.map(str), min_size=1))
 def test_any_values_of_any_settings(query: dict[str, str]) -> None:
     read_link({key: [value] for key, value in query.items()})
