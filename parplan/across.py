@@ -12,7 +12,7 @@ from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
 from parplan.planner import Plan, Problem, candidate_layouts, judged
-from parplan.scenario import TRIED_GPUS, Scenario, default_budget, problem_of
+from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Elsewhere:
 
     gpu: Gpu
     plan: Plan | None
-    """The recommended layout. None: nothing runs."""
+    """The recommended layout, apart from the others. None: nothing runs."""
     confidence: Confidence | None
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
@@ -40,8 +40,9 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     asked, found = problem_of(scenario), {}
     layouts: dict[int, Layout] = {}
     for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
-        budget = scenario.budget or default_budget(asked.transformer, asked.precision, gpu=gpu)
-        problem = replace(asked, gpu=gpu, budget=min(budget, TRIED_GPUS))
+        precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
+        budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
+        problem = replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
         if problem.budget not in layouts:
             layouts[problem.budget] = candidate_layouts(problem)
         found[name] = _elsewhere(problem, layout=layouts[problem.budget])
@@ -59,7 +60,7 @@ def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
     best = None if index is None else result.plan(index)
     return Elsewhere(
         gpu=problem.gpu,
-        plan=best,
+        plan=None if best is None else result.alone(best.index).plan(0),
         confidence=None if best is None else confidence(problem, layout=best.layout),
         words=verdict(result, best),
     )

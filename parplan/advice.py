@@ -402,7 +402,8 @@ def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
     """The recommendation for a result, with its reasons and what to buy."""
     index = recommended_index(result)
     plan = None if index is None else result.plan(index)
-    problem, offers = result.problem, tuple(instances)
+    problem = result.problem
+    offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),

@@ -18,15 +18,34 @@ from pydantic import BaseModel, ValidationError
 from parplan.calibration import Engine, SpeedErrors, SpeedProfile
 from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
-from parplan.hub import ModelEntry, Summary
+from parplan.hub import ConfigError, ModelEntry, Summary
 from parplan.provenance import Source
 
 ROOT = Path(os.environ.get("PARPLAN_CATALOGS") or Path(__file__).parent.parent / "catalogs").resolve()
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+
+class Loader(LOADER):  # type: ignore[misc]
+    """YAML in which no key is there twice: of two entries of a name, one would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """The mapping of a node."""
+        known = set()
+        for key, _ in node.value:
+            if key.value in known:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value!r} is there twice", key.start_mark
+                )
+            known.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
 Entry = TypeVar("Entry", bound=BaseModel)
 SHOWN = 80
 """Characters of an unknown name that are looked at and shown again."""
+PRICED = {"price", "priced", "sources"}
+"""What two offers of the same machine may differ in."""
 Place: TypeAlias = tuple[str | int, ...]
 """Keys that lead to a value inside a file."""
 
@@ -34,10 +53,14 @@ Place: TypeAlias = tuple[str | int, ...]
 class CatalogError(Exception):
     """A catalogue file does not say what it should."""
 
-    def __init__(self, path: Path, place: Place, reason: str) -> None:
-        """Compose the message: file and line, entry and field, reason."""
+    def __init__(self, path: Path, place: Place, reason: str, *, line: int = 0) -> None:
+        """Compose the message: file and line, entry and field, reason.
+
+        Args:
+            line: where it is known. 0: that of the place.
+        """
         where = f"{'.'.join(map(str, place))}: " if place else ""
-        super().__init__(f"{path.relative_to(ROOT.parent)}:{_line(path, place)}: {where}{reason}")
+        super().__init__(f"{path.relative_to(ROOT.parent)}:{line or _line(path, place)}: {where}{reason}")
 
 
 class UnknownNameError(LookupError):
@@ -68,11 +91,9 @@ def named(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
 
 
 def _line(path: Path, place: Place) -> int:
-    """Line of a value, or of the innermost thing around it that is there; where it is no YAML, of the fault."""
+    """Line of a value, or of the innermost thing around it that is there."""
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=LOADER)
-    except yaml.MarkedYAMLError as error:
-        return error.problem_mark.line + 1 if error.problem_mark else 1
     except (OSError, ValueError, yaml.YAMLError):
         return 1
     line = 1
@@ -97,12 +118,13 @@ def _children(node: Any) -> dict[str, tuple[Any, Any]]:
 def _document(path: Path) -> dict[str, Any]:
     """What a file says."""
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
     except OSError as error:
         raise CatalogError(path, (), error.strerror or str(error)) from error
     except (ValueError, yaml.YAMLError) as error:
         reason = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise CatalogError(path, (), f"no YAML: {reason}") from error
+        mark = getattr(error, "problem_mark", None)
+        raise CatalogError(path, (), f"no YAML: {reason}", line=mark.line + 1 if mark else 0) from error
     return _part(found, path=path)
 
 
@@ -195,7 +217,7 @@ def kv_formats() -> Mapping[str, Format]:
 @cache
 def instances() -> tuple[Instance, ...]:
     """Instances of all providers."""
-    found = []
+    found: dict[str, Instance] = {}
     for path in sorted((ROOT / "instances").glob("*.yaml")):
         document = _document(path)
         provider = {"provider": document.get("provider")}
@@ -205,8 +227,10 @@ def instances() -> tuple[Instance, ...]:
         for number, row in enumerate(rows):
             place = ("instances", number)
             fields = provider | _with_sources(row, path=path, place=place)
-            found.append(_entry(Instance, fields, path=path, place=place))
-    return tuple(found)
+            one = _entry(Instance, fields, path=path, place=place)
+            if found.setdefault(one.model_dump_json(exclude=PRICED), one) is not one:
+                raise CatalogError(path, place, f"{one.name} is there twice")
+    return tuple(found.values())
 
 
 @cache
@@ -249,6 +273,8 @@ def _table(path: Path) -> list[dict[str, str]]:
         raise CatalogError(path, (), error.strerror or str(error)) from error
     except (ValueError, csv.Error) as error:
         raise CatalogError(path, (), f"not a table: {error}") from error
+    if len(head) < 2 or not rows:
+        raise CatalogError(path, (), "not a table: a head and rows were expected")
     for number, row in enumerate(rows, 1):
         if len(row) != len(head):
             raise CatalogError(path, (f"row {number}",), f"{len(row)} cells where the head has {len(head)}")
@@ -329,3 +355,8 @@ def check() -> None:
         if one.gpu not in gpus():
             path = ROOT / "gpus.yaml"
             raise CatalogError(path, (), f"no {one.gpu!r}, which {one.provider} {one.name} has")
+    for name, path in model_files().items():
+        try:
+            _ = _model_entry(name).transformer
+        except ConfigError as error:
+            raise CatalogError(path, ("config",), str(error)) from error

@@ -1,6 +1,7 @@
 """Answers and models as plain data, for JSON and tables."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
@@ -20,6 +21,9 @@ from parplan.work import INDEX_BYTES
 
 Json: TypeAlias = dict[str, Any]
 
+FORMULA = frozenset("=+-@\t\r\n|")
+"""What a formula begins with, in one spreadsheet or another."""
+NUMBER = re.compile(r"[+-]?\d[\d,]*\.?\d*(?:[eE][+-]?\d+)?")
 WINDOW_FULL = 10**9
 """A length at which every window is full, tokens."""
 
@@ -28,6 +32,15 @@ def _number(value: Any) -> float | None:
     """A finite number, or None: JSON has no infinity."""
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+def inert(cell: str) -> str:
+    """A cell of a CSV file that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe.
+
+    >>> [inert(cell) for cell in ("=1+1", "-2.5", "- none", "TP2", "@SUM(A1)", "\\t=1")]
+    ["'=1+1", '-2.5', "'- none", 'TP2', "'@SUM(A1)", "'\\t=1"]
+    """
+    return f"'{cell}" if cell[:1] in FORMULA and not NUMBER.fullmatch(cell) else cell
 
 
 def layout_json(layout: Layout) -> Json:

@@ -92,8 +92,8 @@ class Layout:
 
     def one(self, index: int) -> "Layout":
         """A single layout with plain ints, of a layout whose fields are arrays [layouts]."""
-        picked = self[index]
-        return Layout(**{f.name: int(getattr(picked, f.name)) for f in fields(self)})
+        cuts = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        return Layout(**{name: int(cut[index] if cut.ndim else cut) for name, cut in cuts.items()})
 
 
 def stage_bounds(layers: int, *, pipeline: Cuts) -> NDArray[np.int64]:

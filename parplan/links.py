@@ -137,7 +137,7 @@ def known_names() -> dict[str, tuple[str, ...]]:
     """What every field that holds a name may say."""
     return {
         "model": (*catalog.model_files(), *catalog.model_aliases(), BY_SIZE, BY_CONFIG),
-        "weights": (NATIVE, *catalog.weight_formats()),
+        "weights": (AUTO, NATIVE, *catalog.weight_formats()),
         "kv": (AUTO, *catalog.kv_formats()),
         "gpu": (*catalog.gpus(), OWN),
         "engine": tuple(catalog.engines()),

@@ -1,7 +1,7 @@
 """Every candidate layout at every batch, evaluated in one vectorised call and judged."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -162,18 +162,22 @@ def batches(workload: Workload, *, points: int = 32) -> Counts:
 
 def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
     """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
-    at = partial(picked, shape=shape, index=index)
     if isinstance(values, np.ndarray | float | int):
-        if (
-            isinstance(values, np.ndarray) and values.shape == shape
-        ):  # most are; the look is cheaper than the call
-            return cast(Values, values[index])
-        return cast(Values, np.broadcast_to(values, shape)[index])
+        return cast(Values, _picked(np.asarray(values), shape=shape, index=index))
+    at = partial(picked, shape=shape, index=index)
     if isinstance(values, Mapping):
         return cast(Values, {name: at(part) for name, part in values.items()})
     if is_dataclass(values) and not isinstance(values, type):
-        return replace(values, **{f.name: at(getattr(values, f.name)) for f in fields(values)})
+        return cast(Values, type(values)(**{f.name: at(getattr(values, f.name)) for f in fields(values)}))
     return values
+
+
+def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
+    """One array at an index; a single place is found without spreading the array first."""
+    if len(index) == len(shape) and all(isinstance(place, int) for place in index):
+        own = zip(values.shape, index[len(shape) - values.ndim :], strict=True)
+        return values[tuple(0 if size == 1 else place for size, place in own)]
+    return np.broadcast_to(values, shape)[index]
 
 
 FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
@@ -204,32 +208,70 @@ def unbeaten(x: Array, y: Array) -> Any:
     return order[y[order] > best_before]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """One layout of a result at the asked concurrency."""
+    """One layout of a result at the asked concurrency; what nobody looks at is not worked out."""
 
+    result: "Result" = field(repr=False)
+    """What it is a part of."""
     index: int
     """Its place in the result."""
-    layout: Layout
-    gpus: int
-    """GPUs of one replica."""
-    legal: bool
-    """No objection is an error: the engine starts and holds at least one request."""
-    holds: bool
-    """Legal, and the KV pool holds every asked request at full length."""
-    in_time: bool
-    """Legal, and both targets are met."""
-    memory: Memory
-    serving: Serving
-    nearest: Layout | None
-    """The legal layout that differs least, for a layout that is not legal. None: it is legal, or none is."""
-    case: Case
-    """The layout as the rules judge it."""
+
+    def __eq__(self, other: object) -> bool:
+        """The same layout with the same memory and speed, whichever result it is a part of."""
+        return isinstance(other, Plan) and (self.layout, self.memory, self.serving) == (
+            other.layout,
+            other.memory,
+            other.serving,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.layout)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the model is cut."""
+        return self.result.layout.one(self.index)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return int(self.result.gpus[self.index])
+
+    @property
+    def legal(self) -> bool:
+        """No objection is an error: the engine starts and holds at least one request."""
+        return bool(self.result.legal[self.index])
+
+    @property
+    def holds(self) -> bool:
+        """Legal, and the KV pool holds every asked request at full length."""
+        return bool(self.result.holds[self.index])
+
+    @property
+    def in_time(self) -> bool:
+        """Legal, and both targets are met."""
+        return bool(self.result.in_time[self.index])
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Of its worst rank."""
+        return self.result.picked(self.result.memory, index=self.index)
+
+    @cached_property
+    def serving(self) -> Serving:
+        """Its speed."""
+        return self.result.picked(self.result.serving, index=self.index)
 
     @cached_property
     def objections(self) -> tuple[Objection, ...]:
-        """Everything wrong with it, in words, errors first; written when somebody asks."""
-        return objections(self.case)
+        """Everything wrong with it, in words, errors first."""
+        return objections(self.result.case(self.index))
+
+    @cached_property
+    def nearest(self) -> Layout | None:
+        """The legal layout that differs least, for a layout that is not legal. None: it is legal, or none is."""
+        return None if self.legal else self.result.nearest_legal(self.index)
 
 
 @dataclass(frozen=True)
@@ -333,27 +375,31 @@ class Result:
         far = np.abs(sizes - sizes[:, [index]]).sum(axis=0)
         return self.layout.one(int(np.lexsort((self.gpus, far, ~self.legal))[0]))
 
+    def picked(self, values: Values, *, index: int) -> Values:
+        """Memory or speed of one layout at the asked concurrency."""
+        return picked(values, shape=self.shape, index=(index, self.asked))
+
     def case(self, index: int) -> Case:
         """One layout as the rules judge it."""
-        held = picked(self.memory, shape=self.shape, index=(index, self.asked))
+        held = self.picked(self.memory, index=index)
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
         return replace(case, narrower=int(self.narrower[index]))
 
+    def alone(self, index: int) -> "Result":
+        """One layout to keep when the others are let go; rules that compare layouts then see no other."""
+        at = partial(picked, shape=self.shape, index=([index],))
+        return replace(
+            self,
+            layout=self.layout[[index]],
+            memory=at(self.memory),
+            serving=at(self.serving),
+            errors={name: mask[[index]] for name, mask in self.errors.items()},
+            warnings={name: mask[[index]] for name, mask in self.warnings.items()},
+        )
+
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency."""
-        case = self.case(index)
-        return Plan(
-            index=index,
-            layout=case.layout,
-            gpus=int(self.gpus[index]),
-            legal=bool(self.legal[index]),
-            holds=bool(self.holds[index]),
-            in_time=bool(self.in_time[index]),
-            memory=case.memory,
-            serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
-            nearest=None if self.legal[index] else self.nearest_legal(index),
-            case=case,
-        )
+        return Plan(self, index)
 
 
 def case_of(problem: Problem, *, layout: Layout, held: Memory) -> Case:

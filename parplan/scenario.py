@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from math import inf
 from typing import Annotated, Any, TypeAlias
 
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from parplan import catalog
 from parplan.advice import Advice, advise
-from parplan.calibration import SCALE_LIMITS
+from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
@@ -20,6 +21,7 @@ from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, transformer_from_config, transformer_of_size
 from parplan.instances import discounted, next_power_of_two, own_machines, weight_bytes
 from parplan.memory import Settings
+from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
 from parplan.packing import packed_json, unpacked_json
 from parplan.planner import Plan, Problem, Result, chosen_precision, solve
@@ -33,6 +35,8 @@ SCHEMA = 1
 
 BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
 """Words that stand for something other than a catalogue name."""
+EIGHT_BITS = "fp8"
+"""What "auto" makes of weights that are published in 16 bits."""
 CUTS = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
 """Layout fields a scenario can fix."""
 OVERHEADS = ("activations", "non_torch", "graphs")
@@ -71,8 +75,9 @@ class Scenario(Value):
     """Active parameters in billions of a mixture of experts given by its size. 0: a dense model."""
     config: str = Field(default="", max_length=LONGEST_CONFIG)
     """A config.json, packed by `packed`, when the model is given by one."""
-    weights: str = "fp8"
-    """Format of the weights, or "native": as the checkpoint is published."""
+    weights: str = AUTO
+    """Format of the weights. "native": as the checkpoint is published. "auto": the same where it is published
+    quantised, else fp8 where the engine loads that on the GPU, else as published."""
     kv: str = "auto"
     """Format of the KV cache, or "auto": as the checkpoint asks for, else bf16."""
     gpu: str = "h100-sxm"
@@ -322,6 +327,24 @@ def settings_of(scenario: Scenario) -> Settings:
     )
 
 
+def precision_of(scenario: Scenario, *, transformer: Transformer, gpu: Gpu, engine: Engine) -> Precision:
+    """The formats a scenario asks for, "auto" resolved for a GPU and an engine.
+
+    Raises:
+        UnknownNameError: a format the catalogue does not know.
+    """
+    formats = catalog.formats()
+    kv = None if scenario.kv == AUTO else catalog.named("KV format", scenario.kv, catalog.kv_formats())
+    stored = partial(chosen_precision, transformer, kv=kv, formats=formats)
+    if scenario.weights == NATIVE:
+        return stored(weights=None)
+    if scenario.weights != AUTO:
+        return stored(weights=catalog.named("weight format", scenario.weights, formats))
+    eight_bits = stored(weights=formats[EIGHT_BITS])
+    narrowed = not transformer.native and starts(transformer, precision=eight_bits, gpu=gpu, engine=engine)
+    return eight_bits if narrowed else stored(weights=None)
+
+
 def problem_of(scenario: Scenario) -> Problem:
     """A scenario with its names resolved.
 
@@ -329,15 +352,10 @@ def problem_of(scenario: Scenario) -> Problem:
         UnknownNameError: a name the catalogue does not know.
         OwnGpuError: a GPU of one's own that cannot be used.
     """
-    formats = catalog.formats()
     gpu = gpu_asked_for(scenario)
     engine = catalog.named("engine", scenario.engine, catalog.engines())
     transformer = transformer_asked_for(scenario)
-    weights = (
-        None if scenario.weights == NATIVE else catalog.named("weight format", scenario.weights, formats)
-    )
-    kv = None if scenario.kv == AUTO else catalog.named("KV format", scenario.kv, catalog.kv_formats())
-    precision = chosen_precision(transformer, weights=weights, kv=kv, formats=formats)
+    precision = precision_of(scenario, transformer=transformer, gpu=gpu, engine=engine)
     return Problem(
         transformer=transformer,
         precision=precision,

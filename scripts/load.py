@@ -1,7 +1,9 @@
 """Load on the served page: `make load`, about two minutes, on this machine alone.
 
 Starts the page in a process or two, opens real websocket sessions as browsers do, and moves a slider in each. Prints
-a table, and fails when a limit is broken. Linux only: memory is read from /proc.
+a table, and fails when a limit is broken. Linux only: memory is read from /proc. The script that plays the people
+shares the machine with the page; what it takes of it is printed too, as is the processor time of one rerun, which other
+work on the machine changes less than the times waited.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
 
 from parplan.units import MIB
 
@@ -46,8 +49,8 @@ GROWTH, MEMORY = 1 * MIB, 500 * MIB
 class Session:
     """One person's browser, as the server sees it."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, *, below: str = "") -> None:
+        self.address = f"ws://localhost:{port}{below}/_stcore/stream"
         self.verdict = ""
         self.faults: list[str] = []
         self.times: list[float] = []
@@ -60,8 +63,8 @@ class Session:
     async def open(self, query: str = "") -> float:
         """Connect and wait for the first page; seconds it took."""
         start = time.perf_counter()
-        address = f"ws://localhost:{self.port}/_stcore/stream"
-        self._socket = await connect(address, subprotocols=["streamlit"], max_size=None, compression=None)  # type: ignore[list-item]
+        spoken = [Subprotocol("streamlit")]
+        self._socket = await connect(self.address, subprotocols=spoken, max_size=None, compression=None)
         await self._rerun(BackMsg(), query=query)
         return time.perf_counter() - start
 
@@ -191,6 +194,10 @@ class Round:
     """Bytes per session, over a process that has served one."""
     cores: float = 0
     """Processors kept busy, all processes together."""
+    each: float = 0
+    """Seconds of processor time that the page takes for a rerun."""
+    driver: float = 0
+    """Processors this script itself keeps busy; the page has the rest."""
 
     @property
     def p95(self) -> float:
@@ -211,14 +218,14 @@ class Round:
         middle, last = np.percentile(self.times, 50), max(self.times)
         return (
             f"{self.name:<22}{self.sessions:>9}{self.processes:>10}{len(self.times):>8}{middle * 1000:>9.0f}"
-            f"{self.p95 * 1000:>9.0f}{last * 1000:>9.0f}{self.growth / MIB:>13.2f}{self.memory / MIB:>10.0f}"
-            f"{self.cores:>7.2f}{len(self.faults):>8}"
+            f"{self.p95 * 1000:>9.0f}{last * 1000:>9.0f}{self.each * 1000:>9.0f}{self.cores:>7.2f}{self.driver:>8.2f}"
+            f"{self.growth / MIB:>13.2f}{self.memory / MIB:>6.0f}{len(self.faults):>8}"
         )
 
 
 HEAD = (
     f"{'round':<22}{'sessions':>9}{'processes':>10}{'reruns':>8}{'p50, ms':>9}{'p95, ms':>9}{'max, ms':>9}"
-    f"{'MiB/session':>13}{'MiB':>10}{'cores':>7}{'faults':>8}"
+    f"{'CPU, ms':>9}{'cores':>7}{'driver':>8}{'MiB/session':>13}{'MiB':>6}{'faults':>8}"
 )
 
 
@@ -248,7 +255,7 @@ async def played(found: Round, *, ports: Sequence[int], processes: Sequence[int]
     before = [memory_of(process) for process in processes]
     sessions, waited = await opened(ports, count=found.sessions)
     busy = sum(busy_seconds(process) for process in processes)
-    start = time.perf_counter()
+    start, own = time.perf_counter(), time.process_time()
     if found.name == "only looking":
         await asyncio.sleep(seconds)
         await asyncio.gather(*(session.move(7) for session in sessions[:5]))
@@ -256,7 +263,9 @@ async def played(found: Round, *, ports: Sequence[int], processes: Sequence[int]
     else:
         await asyncio.gather(*(moved(session, until=start + seconds) for session in sessions))
         found.times = [taken for session in sessions for taken in session.times]
-    found.cores = (sum(busy_seconds(process) for process in processes) - busy) / (time.perf_counter() - start)
+    busy, took = sum(map(busy_seconds, processes)) - busy, time.perf_counter() - start
+    found.cores, found.driver = busy / took, (time.process_time() - own) / took
+    found.each = busy / sum(len(session.times) for session in sessions)
     after = [memory_of(process) for process in processes]
     found.memory, found.growth = max(after), (sum(after) - sum(before)) / found.sessions
     found.faults = [fault for session in sessions for fault in session.faults]
@@ -270,13 +279,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seconds", type=float, default=30, help=f"length of a round, {MOST_SECONDS} at most"
     )
-    seconds = min(parser.parse_args(words).seconds, MOST_SECONDS)
-    rounds = (
+    parser.add_argument("--only", type=int, choices=(1, 2, 3), help="play one of the three rounds")
+    asked = parser.parse_args(words)
+    seconds = min(asked.seconds, MOST_SECONDS)
+    rounds: tuple[Round, ...] = (
         Round("a move every 2 s", PEOPLE, 1),
         Round("only looking", IDLE, 1, slowest_allowed=10),
         Round("a move every 2 s", 2 * PEOPLE, 2),
     )
     print(f"{os.cpu_count()} cores, load average before the start {os.getloadavg()[0]:.2f}\n\n{HEAD}")  # noqa: T201
+    rounds = rounds[asked.only - 1 : asked.only] if asked.only else rounds
     for found in rounds:
         with ExitStack() as stack:
             ports = [free_port() for _ in range(found.processes)]

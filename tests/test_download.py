@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import socket
 import struct
 import subprocess
 import sys
@@ -77,6 +78,7 @@ class Stand(BaseHTTPRequestHandler):
             "org/moved": f"{self.elsewhere}/org/plain/resolve/main/{{file}}",
             "org/inside": self.elsewhere.replace("127.0.0.1", "localhost"),
             "org/private": "https://192.168.0.1/latest/meta-data",
+            "org/turning": self.elsewhere.replace("http://127.0.0.1", "https://turns.invalid"),
             "org/other-scheme": "file:///etc/passwd",
             "org/circle": self.path,
         }
@@ -268,6 +270,32 @@ def test_nothing_is_fetched_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set"):
         hub.entry("org/plain")
     assert Stand.seen == []
+
+
+def test_a_name_that_turns_private_after_it_was_looked_at_gets_no_word(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Public when it is judged, this machine when it is connected to."""
+    answers, real, said = iter(["8.8.8.8"]), socket.getaddrinfo, Stand.handle_one_request
+
+    def look_up(host: Any, port: Any, *more: Any, **options: Any) -> Any:
+        return real(next(answers, "127.0.0.1") if host == "turns.invalid" else host, port, *more, **options)
+
+    heard: list[bytes] = []
+
+    def listen(stand: Stand) -> None:
+        if f":{stand.server.server_port}" in Stand.elsewhere:  # type: ignore[attr-defined]
+            stand.connection.settimeout(2)
+            heard.append(stand.connection.recv(1))
+        else:
+            said(stand)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(Stand, "handle_one_request", listen)
+    with pytest.raises(DownloadError, match=r"redirects to 'turns\.invalid': only public hosts"):
+        hub.entry("org/turning")
+    assert next(answers, None) is None
+    assert b"".join(heard) == b""
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
+from parplan.formats import Component
 from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, parsed, share_url, to_query
 from parplan.scenario import LARGEST_CONFIG, packed, unpacked
@@ -75,7 +76,7 @@ def test_any_query_gives_a_scenario_that_plans(query: dict[str, list[str]]) -> N
         ("tpot", "-5", "greater than or equal to 0"),
         ("gpu", "h100", "h100-sxm"),
         ("model", "meta-llama/Llama-3.3-70B-Instruc", "meta-llama/Llama-3.3-70B-Instruct"),
-        ("weights", "fp7", "fp8"),
+        ("weights", "fp7", "auto is used instead"),
         ("kv", "int4-g128", "auto is used instead"),
         ("nonsense", "1", "not a setting"),
         ("v", "99", "version"),
@@ -99,6 +100,29 @@ def test_the_rest_of_a_bad_link_is_used() -> None:
 def test_a_long_bad_value_is_cut_and_shown_as_text() -> None:
     _, messages = from_query({"gpu": ["<script>" + "x" * 10_000]})
     assert len(messages[0]) < 300
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "engine", "stored"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "h100-sxm", "vllm", "fp8"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "v100-sxm-32", "vllm", "bf16"),  # FP8 loads from Turing on
+        (
+            "meta-llama/Llama-3.3-70B-Instruct",
+            "a100-sxm-80",
+            "trtllm",
+            "bf16",
+        ),  # not on Ampere in TensorRT-LLM
+        ("openai/gpt-oss-120b", "h100-sxm", "vllm", "mxfp4"),
+        ("deepseek-ai/DeepSeek-V3.1", "h200-sxm", "vllm", "fp8-block"),
+    ],
+)
+def test_weights_are_as_published_or_in_eight_bits_where_that_loads(
+    model: str, gpu: str, engine: str, stored: str
+) -> None:
+    problem = plan(Scenario(model=model, gpu=gpu, engine=engine)).result.problem
+    main: Component = "routed_experts" if problem.transformer.is_moe else "dense_ffn"
+    assert problem.precision.weights[main].name == stored
 
 
 def test_a_config_travels_in_the_link() -> None:

@@ -1,6 +1,7 @@
 """The grid of layouts and batches: complete, consistent with single evaluations, and physical."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
 from parplan.layout import Layout
-from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, solve
+from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, picked, solve
 from parplan.scenario import problem_of
 from parplan.workload import Workload
 
@@ -172,3 +173,33 @@ def test_the_nearest_legal_layout_is_legal_and_near() -> None:
     found = next(i for i in range(result.shape[0]) if result.layout.one(i) == nearest)
     assert result.legal[found]
     assert result.plan(found).nearest is None
+
+
+def test_a_layout_kept_alone_is_what_it_was_among_the_others() -> None:
+    result = plan(Scenario(budget=8)).result
+    for index in np.flatnonzero(result.legal).tolist():
+        alone = result.alone(index)
+        assert alone.shape == (1, result.concurrency.size)
+        kept, was = alone.plan(0), result.plan(index)
+        assert kept == was
+        assert (kept.gpus, kept.legal, kept.holds, kept.in_time) == (
+            was.gpus,
+            was.legal,
+            was.holds,
+            was.in_time,
+        )
+    assert result.plan(0) != result.plan(1)
+
+
+@pytest.mark.parametrize("index", [(1, 2), (1, slice(None)), ([0, 2],), (slice(None), -1)])
+def test_picking_takes_the_same_from_what_broadcasts_as_from_what_is_spread(index: tuple[Any, ...]) -> None:
+    shape = (3, 4)
+    for values in (
+        2.5,
+        np.arange(4.0),
+        np.arange(3.0)[:, None],
+        np.arange(12.0).reshape(shape),
+        np.array(7.0),
+    ):
+        spread = np.broadcast_to(values, shape)[index]
+        assert np.array_equal(picked(values, shape=shape, index=index), spread)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
@@ -72,6 +73,8 @@ def said(page: AppTest) -> str:
 
 
 def shared(page: AppTest) -> dict[str, list[str]]:
+    page.session_state["_open_Share"] = True
+    run(page)
     return parse_qs(urlsplit(page.code[0].value).query, keep_blank_values=True)
 
 
@@ -125,6 +128,8 @@ def test_every_tab_shows_something_whatever_is_asked(query: dict[str, str], tab:
     charts = page.get("plotly_chart")
     assert len(charts) <= TABS[tab]
     assert all(figure.proto.alt for figure in charts)
+    for figure in charts:
+        go.Figure(json.loads(figure.proto.spec))  # raises for what Plotly does not know
     assert all(table.proto.alt for table in page.dataframe)
 
 
@@ -323,7 +328,9 @@ def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
 
 
 def test_three_files_can_be_taken_away() -> None:
-    names = [getattr(found, "label", "") for found in opened().get("download_button")]
+    page = opened()
+    page.session_state["_open_Save"] = True
+    names = [getattr(found, "label", "") for found in run(page).get("download_button")]
     assert names == ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"]
 
 

@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -58,7 +59,9 @@ def chart(page: AppTest) -> dict[str, Any]:
 
 
 def assert_described(page: AppTest) -> None:
-    """Every figure and table says in words what it shows."""
+    """Every figure and table says in words what it shows, and Plotly knows every property of the figures."""
+    for drawn in page.get("plotly_chart"):
+        go.Figure(json.loads(drawn.proto.spec))
     for shown in (*page.get("plotly_chart"), *page.dataframe):
         assert len(shown.proto.alt) > 20
 
@@ -148,9 +151,9 @@ def test_only_gpus_that_no_other_beats_are_named() -> None:
         for name, speed, usd in (("a", 10, 1), ("b", 20, 2), ("c", 15, 3))
     ]
     found = cost_against_speed(spots, chosen="", theme=LIGHT)
-    assert [text.strip() for text in found.figure.data[0].text] == ["a", "b", ""]
-    ringed = cost_against_speed(spots, chosen="C", theme=LIGHT).figure.data[-1]
-    assert (ringed.name, *ringed.text) == ("Chosen", "c")
+    assert [text.strip() for text in found.figure["data"][0]["text"]] == ["a", "b", ""]
+    ringed = cost_against_speed(spots, chosen="C", theme=LIGHT).figure["data"][-1]
+    assert (ringed["name"], *ringed["text"]) == ("Chosen", "c")
     assert "Cheapest: A" in found.alt
     assert "Fastest: B" in found.alt
 
@@ -410,7 +413,7 @@ def test_a_point_on_the_diagonal_is_right() -> None:
     points = [Point("a", "", 10.0, 10.0), Point("b", "", 100.0, 300.0)]
     found = predicted_against_measured(points, unit="ms", theme=LIGHT)
     assert "1 of 2 points" in found.alt
-    assert [trace.name for trace in found.figure.data if trace.mode == "markers"] == ["a", "b"]
+    assert [mark["name"] for mark in found.figure["data"] if mark["mode"] == "markers"] == ["a", "b"]
 
 
 def test_ones_own_measurements_are_predicted() -> None:

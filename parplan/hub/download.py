@@ -13,10 +13,10 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -165,6 +165,8 @@ def _followed(client: "Client", request: "Request", *, home: str, deadline: floa
     """The answer at the end of a request's redirects, its body still unread."""
     for _ in range(MOST_REDIRECTS + 1):
         _refuse_host(request.url, home=home)
+        if request.url.host != urlsplit(home).hostname:
+            request.extensions["trace"] = _refusing_private(request.url.host, home=home)
         answer = client.send(request, stream=True)
         if answer.next_request is None:
             return answer
@@ -184,9 +186,32 @@ def _refuse_host(url: "URL", *, home: str) -> None:
     if url.host == urlsplit(home).hostname:
         return
     if url.scheme != "https" or not _is_public(url.host):
-        raise DownloadError(
-            f"{home} redirects to {shown(url.host)}: only public hosts over https are followed"
-        )
+        raise _led_astray(url.host, home=home)
+
+
+def _led_astray(host: str, *, home: str) -> DownloadError:
+    return DownloadError(f"{home} redirects to {shown(host)}: only public hosts over https are followed")
+
+
+def _refusing_private(host: str, *, home: str) -> Callable[[str, dict[str, Any]], None]:
+    """What hangs up when a host turns out to be private after all, before a word is said to it.
+
+    A name may lead to another address from one look-up to the next; the address that counts is the one connected to. A
+    proxy's own address may be private.
+    """
+    asked = ""
+
+    def look(event: str, about: dict[str, Any]) -> None:
+        nonlocal asked
+        if event == "connection.connect_tcp.started":
+            asked = about["host"]
+        if event == "connection.connect_tcp.complete" and asked == host:
+            stream = about["return_value"]
+            if not _is_global(stream.get_extra_info("server_addr")[0]):
+                stream.close()
+                raise _led_astray(host, home=home)
+
+    return look
 
 
 def _is_public(host: str) -> bool:
@@ -195,7 +220,11 @@ def _is_public(host: str) -> bool:
         found = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
         return True
-    return all(ipaddress.ip_address(str(address[4][0]).partition("%")[0]).is_global for address in found)
+    return all(_is_global(str(address[4][0])) for address in found)
+
+
+def _is_global(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_global
 
 
 def _read(answer: "Response", *, most: int, whole: bool, deadline: float) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from parplan.objections.case import Case, Mask, Objection, Rule, divisors, nearest
 from parplan.objections.hard import HARD
-from parplan.objections.hardware import HARDWARE
+from parplan.objections.hardware import HARDWARE, starts
 from parplan.objections.unwise import UNWISE, narrower_tensor
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "nearest",
     "objection",
     "objections",
+    "starts",
 ]
 
 RULES: tuple[Rule, ...] = (*HARD, *HARDWARE, *UNWISE)

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parplan.formats import LINEAR, Component, Format
+from parplan.calibration import Engine
+from parplan.formats import LINEAR, Component, Format, Precision
+from parplan.hardware import Gpu
 from parplan.objections.case import Case, Rule, always, engine_family
-from parplan.transformer import Compressed, Recurrent
+from parplan.transformer import Compressed, Recurrent, Transformer
 
 CAPABILITY = {
     "Volta": 7.0,
@@ -37,24 +39,25 @@ class Need:
     components: frozenset[Component] = LINEAR
     """Parts of the model whose format matters."""
 
-    def asked(self, case: Case) -> tuple[Format, ...]:
+    def asked(self, transformer: Transformer, precision: Precision) -> tuple[Format, ...]:
         """The formats of the model it holds for."""
-        there = self.components if case.transformer.is_moe else self.components - ROUTED
-        stored = (case.precision.weights[component] for component in sorted(there))
+        there = self.components if transformer.is_moe else self.components - ROUTED
+        stored = (precision.weights[component] for component in sorted(there))
         return tuple(dict.fromkeys(f for f in stored if not self.formats or f.name in self.formats))
 
-    def missing(self, case: Case) -> bool:
+    def missing(self, transformer: Transformer, *, precision: Precision, gpu: Gpu, engine: Engine) -> bool:
         """Whether the GPU falls short."""
         return (
-            case.engine.name in self.engines
-            and CAPABILITY.get(case.gpu.architecture, np.inf) < self.capability
-            and bool(self.asked(case))
+            engine.name in self.engines
+            and CAPABILITY.get(gpu.architecture, np.inf) < self.capability
+            and bool(self.asked(transformer, precision))
         )
 
     def reason(self, case: Case) -> str:
         """What falls short, in words."""
         has = CAPABILITY[case.gpu.architecture]
-        what = f"loads {self.asked(case)[0].label} weights" if self.formats else "runs"
+        asked = self.asked(case.transformer, case.precision)
+        what = f"loads {asked[0].label} weights" if self.formats else "runs"
         return (
             f"{case.engine.label} {what} from compute capability {self.capability} on; "
             f"{case.gpu.label} has {has}."
@@ -109,9 +112,18 @@ NEEDS: tuple[Need, ...] = (
 """Which engine starts on which NVIDIA GPU with which weights; read 2026-11-29."""
 
 
+def starts(transformer: Transformer, *, precision: Precision, gpu: Gpu, engine: Engine) -> bool:
+    """Whether an engine starts on a GPU with a model in these formats, as far as `NEEDS` knows."""
+    return not any(need.missing(transformer, precision=precision, gpu=gpu, engine=engine) for need in NEEDS)
+
+
 def _need_rule(need: Need) -> Rule:
     out = "Use bf16, another format or a newer GPU." if need.formats else "Use another engine or a newer GPU."
-    return Rule(need.name, "error", need.missing, need.reason, always(out), need.source)
+
+    def broken(c: Case) -> bool:
+        return need.missing(c.transformer, precision=c.precision, gpu=c.gpu, engine=c.engine)
+
+    return Rule(need.name, "error", broken, need.reason, always(out), need.source)
 
 
 def _sparse(case: Case) -> bool:

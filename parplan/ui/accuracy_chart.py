@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 
+from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
 
@@ -51,7 +51,7 @@ def predicted_against_measured(points: Sequence[Point], *, unit: str, theme: The
         for factor, dash in ((1.0, "solid"), (BAND, "dot"), (1 / BAND, "dot"))
     ]
     axis = {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], **_ticks(low, high)}
-    figure = go.Figure(
+    figure = marks.figure(
         data=[*lines, *traces],
         layout=theme.layout(
             height=HEIGHT, x=f"measured {unit}", y=f"predicted {unit}", xaxis=axis, yaxis=axis
@@ -73,8 +73,8 @@ def _ticks(low: float, high: float) -> dict[str, object]:
     return {"tickvals": ticks, "ticktext": [f"{tick:,g}" if tick < 1 else f"{tick:,.0f}" for tick in ticks]}
 
 
-def _line(low: float, high: float, *, factor: float, dash: str, theme: Theme) -> go.Scatter:
-    return go.Scatter(
+def _line(low: float, high: float, *, factor: float, dash: str, theme: Theme) -> marks.Scatter:
+    return marks.Scatter(
         x=[low, high],
         y=[low * factor, high * factor],
         mode="lines",
@@ -84,8 +84,8 @@ def _line(low: float, high: float, *, factor: float, dash: str, theme: Theme) ->
     )
 
 
-def _points(points: Sequence[Point], *, colour: str, symbol: str) -> go.Scatter:
-    return go.Scatter(
+def _points(points: Sequence[Point], *, colour: str, symbol: str) -> marks.Scatter:
+    return marks.Scatter(
         name=points[0].group,
         x=np.array([point.measured for point in points]),
         y=np.array([point.predicted for point in points]),

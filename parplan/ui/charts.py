@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from parplan.layout import Layout
 from parplan.memory import Rank
 from parplan.planner import Plan, Result, families
+from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import counted, significant
@@ -60,7 +60,7 @@ POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<ex
 class Chart:
     """A figure, and its takeaway for those who cannot see it."""
 
-    figure: go.Figure
+    figure: marks.Figure
     alt: str
 
 
@@ -110,7 +110,7 @@ def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
 
 def _memory_stack(
     bars: Mapping[str, Rank], *, height: int, thickness: float, x: str, theme: Theme
-) -> go.Figure:
+) -> marks.Figure:
     """One bar per name, stacked by part, and the capacity as a line.
 
     Args:
@@ -123,9 +123,9 @@ def _memory_stack(
         part: [max(float(getattr(rank, part)) / GIB, 0.0) for rank in bars.values()] for part in MEMORY_PARTS
     }
     longest = max(sum(bar) for bar in zip(*amounts.values(), strict=True))
-    return go.Figure(
+    return marks.figure(
         data=[
-            go.Bar(
+            marks.Bar(
                 name=name,
                 y=list(bars),
                 x=amounts[part],
@@ -196,9 +196,9 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
     """What one output token's time is spent on."""
     step, serving = plan.serving.decode, plan.serving
     parts = {part: float(getattr(serving if part == "prefill" else step, part)) for part in TIME_PARTS}
-    figure = go.Figure(
+    figure = marks.figure(
         data=[
-            go.Bar(
+            marks.Bar(
                 name=TIME_PARTS[part],
                 y=[""],
                 x=[seconds / MS],
@@ -242,7 +242,7 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         ring = {"color": theme.text, "symbol": "circle-open", "size": 17, "line": {"width": 2.5}}
         at = np.array([chosen]), np.array([result.asked])
         traces.append(_points(result, *at, name="Recommended", mode="markers", marker=ring))
-        alt += f" {result.layout.one(chosen)} gives {significant(traces[-1].x[0])} tokens/s per user."
+        alt += f" {result.layout.one(chosen)} gives {significant(traces[-1]['x'][0])} tokens/s per user."
     axis = {"rangemode": "tozero", "tickformat": ","}
     layout = theme.layout(
         height=HEIGHT,
@@ -253,18 +253,18 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         legend=AT_TOP,
         margin={"t": 68},
     )
-    return Chart(go.Figure(data=traces, layout=layout), alt)
+    return Chart(marks.figure(data=traces, layout=layout), alt)
 
 
 def _points(
     result: Result, layouts: Any, batches: Any, *, name: str, mode: str, marker: dict[str, Any]
-) -> go.Scatter:
+) -> marks.Scatter:
     """Some layouts at some batches."""
     per_user = result.grid(result.serving.tokens_per_s_per_user)[layouts, batches]
     per_gpu = result.grid(result.serving.tokens_per_s_per_gpu)[layouts, batches]
     names = [str(result.layout.one(layout)) for layout in layouts]
     named = zip(names, result.concurrency[batches], strict=True)
-    return go.Scatter(
+    return marks.Scatter(
         name=name,
         x=per_user,
         y=per_gpu,
@@ -301,7 +301,7 @@ def curves(
         )
     ]
     asked = int(result.concurrency[result.asked])
-    figure = go.Figure(
+    figure = marks.figure(
         data=traces,
         layout=theme.layout(
             height=HEIGHT,
@@ -323,7 +323,7 @@ def curves(
 
 def _curve(
     result: Result, index: int, values: Array, *, unit: str, colour: str, chosen: bool
-) -> tuple[go.Scatter, go.Scatter]:
+) -> tuple[marks.Scatter, marks.Scatter]:
     """One layout's line: solid while the KV cache holds every request, dotted from there on."""
     layout = result.layout.one(index)
     name = f"<b>{layout}</b>" if chosen else str(layout)
@@ -331,8 +331,8 @@ def _curve(
     held = shown & (result.concurrency <= result.grid(result.memory.capacity)[index])
     full = shown & (np.arange(held.size) >= max(held.sum() - 1, 0))
 
-    def line(where: Any, *, dash: str, mode: str, named: bool) -> go.Scatter:
-        return go.Scatter(
+    def line(where: Any, *, dash: str, mode: str, named: bool) -> marks.Scatter:
+        return marks.Scatter(
             name=name,
             x=result.concurrency[where],
             y=values[where],
@@ -366,8 +366,8 @@ def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Cha
     there = {name if name in colours else OTHERS for row in winners for name in row}
     keys = [_key(name, colour=colour) for name, colour in colours.items() if name in there]
     ring = {"symbol": "circle-open", "size": 15, "color": theme.text, "line": {"width": 3}}
-    mark = go.Scatter(name="Asked", x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip")
-    figure = go.Figure(
+    mark = marks.Scatter(name="Asked", x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip")
+    figure = marks.figure(
         data=[_field(winners, requests=requests, prompts=found.prompts, colours=colours), *keys, mark],
         layout=theme.layout(
             height=440,
@@ -392,11 +392,11 @@ def _field(
     requests: Sequence[int],
     prompts: Sequence[int],
     colours: Mapping[str, str],
-) -> go.Heatmap:
+) -> marks.Heatmap:
     """One cell per prompt length and concurrency, in its layout's colour."""
     listed = {name: place for place, name in enumerate(colours)}
     bands = enumerate(colours.values())
-    return go.Heatmap(
+    return marks.Heatmap(
         z=[[listed.get(name, listed[OTHERS]) for name in row] for row in winners],
         customdata=winners,
         text=[[f"{prompt:,} prompt tokens, {count:,} requests" for count in requests] for prompt in prompts],
@@ -419,10 +419,10 @@ def _widest(winners: Sequence[Sequence[str]], *, most: int, always: str) -> list
     return [name for name in cells if name in widest]
 
 
-def _key(name: str, *, colour: str) -> go.Scatter:
+def _key(name: str, *, colour: str) -> marks.Scatter:
     """An entry of the legend without points of its own."""
     marker = {"symbol": "square", "size": 11, "color": colour}
-    return go.Scatter(name=name, x=[None], y=[None], mode="markers", marker=marker, hoverinfo="skip")
+    return marks.Scatter(name=name, x=[None], y=[None], mode="markers", marker=marker, hoverinfo="skip")
 
 
 def _places(values: Sequence[int], *, named: Sequence[int]) -> dict[str, Any]:

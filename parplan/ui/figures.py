@@ -6,6 +6,7 @@ from typing import Any
 import streamlit as st
 
 from parplan.ui.charts import Chart
+from parplan.ui.marks import Ready
 from parplan.ui.theme import DARK, LIGHT, Theme
 
 CONFIG: dict[str, Any] = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
@@ -35,7 +36,7 @@ def draw(chart: Chart, *, key: str, on_point: Callable[[str], None] | None = Non
                 on_point(str(point["customdata"]))
 
     st.plotly_chart(
-        chart.figure,
+        Ready(chart.figure),
         key=key,
         theme=None,
         on_select=clicked if on_point and clickable() else "ignore",

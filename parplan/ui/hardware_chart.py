@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from parplan.planner import unbeaten
+from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
 from parplan.ui.words import significant
@@ -67,7 +67,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
     if own := [spot for spot in spots if spot.gpu == chosen]:
         ring = {"color": theme.text, "symbol": "circle-open", "size": 19, "line": {"width": 2.5}}
         traces.append(
-            go.Scatter(
+            marks.Scatter(
                 name="Chosen",
                 x=[own[0].speed],
                 y=[own[0].usd],
@@ -79,7 +79,7 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
                 hoverinfo="skip",
             )
         )
-    figure = go.Figure(
+    figure = marks.figure(
         data=traces,
         layout=theme.layout(
             height=HEIGHT,
@@ -97,11 +97,13 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
     )
 
 
-def _points(spots: Sequence[Spot], *, name: str, named: set[str], middle: float, theme: Theme) -> go.Scatter:
+def _points(
+    spots: Sequence[Spot], *, name: str, named: set[str], middle: float, theme: Theme
+) -> marks.Scatter:
     """One vendor's points; names stand on the side where there is more room."""
     place, symbol = VENDORS[name]
     marker: dict[str, Any] = {"color": theme.lines[place], "symbol": symbol, "size": 10}
-    return go.Scatter(
+    return marks.Scatter(
         name=name,
         x=[spot.speed for spot in spots],
         y=[spot.usd for spot in spots],

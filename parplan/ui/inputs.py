@@ -301,7 +301,8 @@ def sidebar() -> None:
 
 def scenario() -> Scenario:
     """What the widgets say. They run in a browser, so they are checked like any other input."""
-    chosen = {name: st.session_state[name] for name in Scenario.model_fields if name in st.session_state}
+    state = st.session_state.to_dict()
+    chosen = {name: state[name] for name in Scenario.model_fields if name in state}
     try:
         return Scenario.model_validate(chosen)
     except ValidationError:

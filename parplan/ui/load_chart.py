@@ -1,9 +1,9 @@
 """The picture of waiting: time to first token against the rate of requests."""
 
 import numpy as np
-import plotly.graph_objects as go
 
 from parplan.traffic import Traffic
+from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
 from parplan.ui.words import significant
@@ -30,13 +30,13 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
     )
     knee = found.replicas * found.replica.knee
     lowest, highest = median[0], max(median[0] * SHOWN, 1.5 * (target or 0.0))
-    marks = {"knee": (knee, theme.limit)}
+    lines = {"knee": (knee, theme.limit)}
     for name, load in (("asked", found.mean), ("peak", found.busiest)):
         if 0 < load.arrival_rate <= rates[-1] and load.arrival_rate not in [
-            mark[0] for mark in marks.values()
+            line[0] for line in lines.values()
         ]:
-            marks[name] = float(load.arrival_rate), theme.text
-    figure = go.Figure(
+            lines[name] = float(load.arrival_rate), theme.text
+    figure = marks.figure(
         data=[
             _line("half of the requests", rates, median, colour=theme.lines[0], dash="solid"),
             _line("95 of 100 requests", rates, late, colour=theme.lines[1], dash="dash"),
@@ -53,14 +53,14 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
                 "ticktext": [f"{tick:,}" for tick in TICKS],
             },
             shapes=[
-                *(theme.upright(rate, colour=colour) for rate, colour in marks.values()),
+                *(theme.upright(rate, colour=colour) for rate, colour in lines.values()),
                 *([theme.level(target / MS)] if target else []),
             ],
             annotations=[
                 *(
                     theme.note(rate, name, colour=colour, y=y, xanchor="right", yanchor="top")
                     | {"bgcolor": theme.background, "borderpad": 1, "xshift": -3}
-                    for (name, (rate, colour)), y in zip(marks.items(), (1.0, 0.92, 0.84), strict=False)
+                    for (name, (rate, colour)), y in zip(lines.items(), (1.0, 0.92, 0.84), strict=False)
                 ),
                 *(
                     [
@@ -80,8 +80,8 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
     )
 
 
-def _line(name: str, rates: np.ndarray, times: np.ndarray, *, colour: str, dash: str) -> go.Scatter:
-    return go.Scatter(
+def _line(name: str, rates: np.ndarray, times: np.ndarray, *, colour: str, dash: str) -> marks.Scatter:
+    return marks.Scatter(
         name=name,
         x=rates,
         y=times / MS,

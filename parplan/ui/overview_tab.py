@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
 
-import pandas as pd
+import pyarrow as pa
 import streamlit as st
 
 from parplan.advice import Rung, candidates
@@ -90,7 +90,7 @@ def _sizes(answer: Answer) -> None:
     ladder = answer.advice.ladder
     st.markdown("**The smallest size that does it**")
     st.table(
-        pd.DataFrame([_size(rung) for rung in ladder]),
+        pa.Table.from_pylist([_size(rung) for rung in ladder]),
         border="horizontal",
         hide_index=True,
         alt="Fewest GPUs for every purpose, and what they cost",

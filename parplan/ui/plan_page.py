@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import streamlit as st
+from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan.links import share_url
 from parplan.planner import Plan
@@ -76,25 +77,37 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 def _headline(answer: Answer) -> None:
     words, actions = st.columns([6, 1])
-    link = share_url(answer.scenario, base=st.context.url or "")
     with words:
         st.subheader(plain(answer.advice.verdict), anchor=False)
         if assumed := answer.result.problem.transformer.assumed:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with actions:
-        with st.popover("Share", icon=":material/link:", width="stretch"):
-            st.caption(
-                "Every setting is in this link; it opens to the same scenario, also after defaults change."
-            )
-            st.code(link, language=None, wrap_lines=True)
-            st.button(
-                "Add to the comparison",
-                on_click=compare_page.add,
-                args=(answer.scenario,),
-                help="Up to four plans stand side by side on the page Compare.",
-            )
-        with st.popover("Save", icon=":material/download:", width="stretch"):
-            takeaway.show(answer, link=link)
+        with _folded("Share", icon=":material/link:") as share:
+            if share.open:
+                _share(answer)
+        with _folded("Save", icon=":material/download:") as save:
+            if save.open:
+                takeaway.show(answer, link=_link(answer))
+
+
+def _folded(label: str, *, icon: str) -> PopoverContainer:
+    """A button with something behind it, to be built only while it is open; below it there must be room for that."""
+    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
+
+
+def _link(answer: Answer) -> str:
+    return share_url(answer.scenario, base=st.context.url or "")
+
+
+def _share(answer: Answer) -> None:
+    st.caption("Every setting is in this link; it opens to the same scenario, also after defaults change.")
+    st.code(_link(answer), language=None, wrap_lines=True)
+    st.button(
+        "Add to the comparison",
+        on_click=compare_page.add,
+        args=(answer.scenario,),
+        help="Up to four plans stand side by side on the page Compare.",
+    )
 
 
 def _figures(answer: Answer) -> None:

@@ -6,7 +6,7 @@ from datetime import date
 
 import streamlit as st
 
-from parplan.export import answer_json
+from parplan.export import answer_json, inert
 from parplan.report import report
 from parplan.scenario import Answer
 from parplan.ui import layouts_tab
@@ -23,7 +23,8 @@ def show(answer: Answer, *, link: str) -> None:
 
     def table() -> str:
         rows = range(len(answer.result.legal))
-        return layouts_tab.table(answer.result, rows).to_csv(index=False)
+        found = layouts_tab.table(answer.result, rows)
+        return found.map(lambda cell: inert(cell) if isinstance(cell, str) else cell).to_csv(index=False)
 
     _button(
         "Report, Markdown", page, "plan.md", about="One page for a design document, with all assumptions."

@@ -7,8 +7,6 @@ time, one per family of layouts, the same everywhere. Families also differ by ma
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import plotly.graph_objects as go
-
 BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW = (
     "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442",
 )  # fmt: skip
@@ -120,7 +118,7 @@ class Theme:
 
 
 TITLE: dict[str, Any] = {"standoff": 6, "font": {"size": 12}}
-BLANK = go.layout.Template()
+BLANK: dict[str, Any] = {}
 """No template: everything a figure needs is in its own small layout."""
 
 LIGHT = Theme(

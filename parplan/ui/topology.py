@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import plotly.graph_objects as go
-
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.planner import CUT_NAMES
 from parplan.topology import FABRICS, NETWORK, Seat, Traffic, seats, traffic
+from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
 from parplan.ui.words import counted
@@ -57,7 +56,7 @@ def picture(layout: Layout, *, gpu: Gpu, theme: Theme) -> Chart:
     joined = [] if many else _tensor_lines(boxes, squares, layout, theme=theme)
     across = max(square.x for square in squares) + 0.5
     down = max(square.y for square in squares) + 0.5
-    figure = go.Figure(
+    figure = marks.figure(
         data=[_ranks(squares, theme), *([] if many else [_names(boxes, squares, gpu, layout, theme)])],
         layout=theme.layout(
             height=int(
@@ -198,8 +197,8 @@ def _tensor_lines(
     return lines
 
 
-def _ranks(squares: Sequence[Square], theme: Theme) -> go.Scatter:
-    return go.Scatter(
+def _ranks(squares: Sequence[Square], theme: Theme) -> marks.Scatter:
+    return marks.Scatter(
         x=[square.x for square in squares],
         y=[square.y for square in squares],
         text=["<br>".join(square.words[:3]) for square in squares],
@@ -212,12 +211,12 @@ def _ranks(squares: Sequence[Square], theme: Theme) -> go.Scatter:
 
 def _names(
     boxes: Sequence[Sequence[Seat]], squares: Sequence[Square], gpu: Gpu, layout: Layout, theme: Theme
-) -> go.Scatter:
+) -> marks.Scatter:
     """Name of every frame, and what reaches it over the network."""
     far = ", ".join(f"{one.cut}{one.size}" for one in traffic(layout, gpu=gpu) if one.far)
     noun = box_noun(gpu)
     noun = noun[:1].upper() + noun[1:]
-    return go.Scatter(
+    return marks.Scatter(
         x=[-0.5] * len(boxes),
         y=[squares[box[0].number].y - 0.5 for box in boxes],
         text=[

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from parplan.export import inert
 from parplan.validate.cells import Cells, number
 
 GROUPS = ("engine", "gpu", "model", "precision", "layout")
@@ -123,18 +124,20 @@ class Report:
 
 
 def write_rows(report: Report, path: Path) -> None:
-    """Every row of the file with `predicted_<column>` for each measured one, and `skipped` with the reason."""
+    """Every row of the file with `predicted_<column>` for each measured one, and `skipped` with the reason; what a
+    spreadsheet would take for a formula is made a text."""
     added = [f"predicted_{column}" for column in report.measured]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=[*report.columns, *added, "skipped"])
-        writer.writeheader()
+        writer.writerow({name: inert(name) for name in writer.fieldnames})
         for row in report.rows:
             predicted = {f"predicted_{column}": f"{value:.6g}" for column, value in row.predicted.items()}
             if VERDICT in report.measured:
                 predicted[f"predicted_{VERDICT}"] = row.verdict
-            writer.writerow(
+            found = (
                 dict(row.cells) | {name: predicted.get(name, "") for name in added} | {"skipped": row.skipped}
             )
+            writer.writerow({name: inert(cell) for name, cell in found.items()})
 
 
 def report_json(report: Report) -> dict[str, Any]:
