@@ -21,7 +21,7 @@ class Elsewhere:
 
     gpu: Gpu
     plan: Plan | None
-    """The recommended layout, apart from the others. None: nothing runs."""
+    """The recommended layout. None: nothing runs."""
     confidence: Confidence | None
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
@@ -60,7 +60,7 @@ def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
     best = None if index is None else result.plan(index)
     return Elsewhere(
         gpu=problem.gpu,
-        plan=None if best is None else result.alone(best.index).plan(0),
+        plan=best,
         confidence=None if best is None else confidence(problem, layout=best.layout),
         words=verdict(result, best),
     )

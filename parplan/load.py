@@ -20,7 +20,7 @@ from parplan.units import Array, Count, Number, Seconds
 from parplan.waiting import (
     HALVINGS,
     crowding,
-    parts,
+    phases_of_prompt_wait,
     prompt_wait,
     prompt_wait_chance,
     quantile_beyond,
@@ -264,6 +264,8 @@ class Newcomers:
     """Share of them whose first token other newcomers' prompts delay."""
     delay: Seconds
     """Mean delay of those."""
+    phases: Number
+    """How little it varies, see `phases_of_prompt_wait`."""
     alone: Array
     """Time to first token of a sample of them without that delay, [..., sample]."""
     token: Seconds
@@ -292,6 +294,7 @@ def newcomers(arrival_rate: Number, *, queue: Queue, chance: Array, packed: Numb
     found_running = sampled(np.broadcast_to(shared, chance.shape), chance=chance)
     return Newcomers(
         delayed=met,
+        phases=phases_of_prompt_wait(share, packed=packed),
         delay=np.maximum((prompt_wait(share, prompt=prompt, packed=packed) + longer) / met, TINY),
         alone=np.asarray(queue.latency)[..., None] + (MOMENTS + chunks[..., None]) * found_running,
         token=(chance * queue.decode).sum(axis=-1) / (1 - busy),
@@ -314,8 +317,8 @@ def load(
 
     Assumes Poisson arrivals, prompts of one length, requests first come first served, a slot for each request of full
     length. In the tests, up to 90 % of the knee, within 10 % of a simulated engine for prompts up to ten times the
-    output and tens of slots, also where room for tokens admits instead of slots; with eight slots or two dozen, the
-    95th percentile within 20 %; for prompts of eighty times the output, percentiles within 15 % and requests in hand
+    output and tens of slots, also where room for tokens admits instead of slots; with eight slots, the 95th
+    percentile within 15 %; for prompts of eighty times the output, percentiles within 15 % and requests in hand
     within 30 %. Beyond the knee waits have the
     right shape, but one per cent of capacity moves them by tens of per cent. Arrivals in bursts wait longer. Pipelines
     and several attention replicas have not been simulated.
@@ -342,7 +345,7 @@ def load(
             quantile=quantile,
             shares=(new.delayed, waiting),
             scales=(new.delay, np.where(endless, 1.0, wait)),
-            phases=parts(packed),
+            phases=new.phases,
         )
         return np.where(endless, np.inf, time)[()]
 

@@ -177,7 +177,7 @@ def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) ->
     if len(index) == len(shape) and all(isinstance(place, int) for place in index):
         own = zip(values.shape, index[len(shape) - values.ndim :], strict=True)
         return values[tuple(0 if size == 1 else place for size, place in own)]
-    return np.broadcast_to(values, shape)[index]
+    return (values if values.shape == shape else np.broadcast_to(values, shape))[index]
 
 
 FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
@@ -384,18 +384,6 @@ class Result:
         held = self.picked(self.memory, index=index)
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
         return replace(case, narrower=int(self.narrower[index]))
-
-    def alone(self, index: int) -> "Result":
-        """One layout to keep when the others are let go; rules that compare layouts then see no other."""
-        at = partial(picked, shape=self.shape, index=([index],))
-        return replace(
-            self,
-            layout=self.layout[[index]],
-            memory=at(self.memory),
-            serving=at(self.serving),
-            errors={name: mask[[index]] for name, mask in self.errors.items()},
-            warnings={name: mask[[index]] for name, mask in self.warnings.items()},
-        )
 
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency."""

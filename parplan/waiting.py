@@ -88,6 +88,28 @@ def prompt_wait_chance(share: Number, *, per_step: Number, packed: Number) -> Nu
     return 1 - (1 - share) * np.exp(-per_step * parts(packed))
 
 
+def phases_of_prompt_wait(share: Number, *, packed: Number) -> Number:
+    """Mean number of exponentials, 1 to 2, whose sum varies as the wait of those who wait behind prompts does.
+
+        n = (2 + sqrt(4 - 2 c)) / c, c = 1 + v^2, v^2 = (1 + 2 share) / 3, at least 1/2
+
+    Where prompts are rare, the wait is what is left of one, anything up to a whole prompt alike (v^2 = 1/3); the busier
+    the replica, the nearer to an exponential (v^2 = 1). At least `parts(packed)`: companions' prompts come on top.
+
+    Args:
+        share: of the replica's time that prompts take, below one.
+        packed: prompts one step takes.
+
+    Source: second moment of the queue with constant service (Pollaczek and Khinchine) over those that wait;
+    a mixture of one and two exponentials of mean n / a has v^2 = (4 n - 2) / n^2 - 1.
+
+    >>> [round(float(phases_of_prompt_wait(share, packed=1.0)), 9) for share in (0.1, 0.25, 1.0)]
+    [2.0, 2.0, 1.0]
+    """
+    spread = 1 + np.maximum((1 + 2 * np.asarray(share)) / 3, 0.5)
+    return np.maximum((2 + np.sqrt(4 - 2 * spread)) / spread, parts(packed))
+
+
 def exceeded(
     time: Seconds, *, shares: tuple[Number, Number], scales: tuple[Seconds, Seconds], phases: Number
 ) -> Number:

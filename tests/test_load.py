@@ -397,17 +397,17 @@ def test_below_the_knee_a_simulated_engine_agrees_within_ten_per_cent(
             )
 
 
-@pytest.mark.parametrize("scenario", [SMALL, NARROW], ids=["two-dozen", "eight"])
+@pytest.mark.parametrize(("scenario", "late"), [(SMALL, 0.1), (NARROW, 0.15)], ids=["two-dozen", "eight"])
 @pytest.mark.parametrize("variation", [0.0, 1.0])
-def test_with_few_slots_a_simulated_engine_agrees_within_twenty_per_cent(
-    scenario: Scenario, variation: float
+def test_with_few_slots_a_simulated_engine_is_not_far(
+    scenario: Scenario, variation: float, late: float
 ) -> None:
     replica = replica_of(scenario)
     assert np.asarray(replica.serving.running)[-1] < 32
     for rate in (replica.knee(variation) * np.array([0.5, 0.9])).tolist():
         theory = replica.load(rate, variation=variation)
         engine = simulated(replica, rate=rate, output=scenario.output, variation=variation, requests=8_000)
-        for name, within in (("in_hand", 0.1), ("ttft_p50", 0.1), ("ttft_p95", 0.2)):
+        for name, within in (("in_hand", 0.1), ("ttft_p50", 0.1), ("ttft_p95", late)):
             assert float(getattr(theory, name)) == pytest.approx(getattr(engine, name), rel=within), (
                 name,
                 rate,

@@ -27,8 +27,8 @@ FILLED, ALONE = "run more replicas", "stand idle"
 COLUMNS = {
     "GPU": st.column_config.TextColumn(pinned=True),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Of one replica"),
-    "Layout": st.column_config.TextColumn(width=150),
-    "Status": st.column_config.TextColumn(width=80),
+    "Layout": st.column_config.TextColumn(width=140),
+    "Status": st.column_config.TextColumn(width=105),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "± token": st.column_config.NumberColumn(
         format="percent", help="How far the time per token may be off, from measurements of its kind"
@@ -72,8 +72,8 @@ def show(answer: Answer) -> None:
         if found.gpu.vendor in vendors
     ]
     options.sort(key=_order)
-    _picture(options, answer)
-    _notes(options, answer.scenario)
+    drawn = _picture(options, answer)
+    _notes(options, answer.scenario, drawn=drawn)
     _table(options, answer)
 
 
@@ -135,7 +135,8 @@ def status(plan: Plan | None) -> str:
     return "requests wait" if not plan.holds else "good" if plan.in_time else "too slow"
 
 
-def _picture(options: Sequence[Option], answer: Answer) -> None:
+def _picture(options: Sequence[Option], answer: Answer) -> bool:
+    """Whether there was anything to draw."""
     spots = [
         Spot(
             gpu=option.found.gpu.label,
@@ -150,19 +151,22 @@ def _picture(options: Sequence[Option], answer: Answer) -> None:
     ]
     if not spots:
         st.text("No GPU with a known price holds every request.")
-        return
+        return False
     chosen = answer.result.problem.gpu.label
     draw(cost_against_speed(spots, chosen=chosen, theme=theme()), key="hardware")
+    return True
 
 
-def _notes(options: Sequence[Option], scenario: Scenario) -> None:
+def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
     fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
     terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
         terms if terms == others else f"{terms} Other GPUs: {others}",
-        "One point per GPU, with its best layout; named where no other is both cheaper and faster.",
+        "One point per GPU, with its best layout; named where no other is both cheaper and faster."
+        if drawn
+        else "",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
         f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",

@@ -34,8 +34,8 @@ ASSUMED = (
     "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
     "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot. Up to 90 % "
     "of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as long as the "
-    "output (within 20 % where fewer than 32 requests run at once); pipeline stages and repeated attention have not "
-    "been simulated. Traffic in bursts waits longer."
+    "output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated attention have "
+    "not been simulated. Traffic in bursts waits longer."
 )
 
 
