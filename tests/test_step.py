@@ -9,25 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import catalog
+from parplan.attention import attended, attended_in_total
 from parplan.calibration import Engine, SpeedProfile
 from parplan.collectives import all_to_all_time, forwarded_all_to_all_time
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
+from parplan.matrices import expert_work, experts_touched
+from parplan.placement import Placement
 from parplan.planner import chosen_precision
-from parplan.step import (
-    BOUNDS,
-    Placement,
-    Step,
-    attended,
-    attended_in_total,
-    decode_step,
-    drafter,
-    expert_work,
-    experts_touched,
-    prefill_step,
-    waiting_share,
-)
+from parplan.step import BOUNDS, Step, decode_step, drafter, prefill_step, waiting_share
 from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
 from parplan.work import stage_weight_bytes
 

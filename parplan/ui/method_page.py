@@ -6,13 +6,32 @@ from types import FunctionType, ModuleType
 
 import streamlit as st
 
-from parplan import allocator, collectives, cost, instances, load, memory, serving, step, traffic, work
+from parplan import (
+    allocator,
+    attention,
+    collectives,
+    cost,
+    instances,
+    load,
+    matrices,
+    memory,
+    messages,
+    placement,
+    serving,
+    step,
+    traffic,
+    work,
+)
 
 CHAPTERS: dict[str, ModuleType] = {
     "Work": work,
     "Memory": memory,
     "Cache": allocator,
-    "Communication": collectives,
+    "Rates": placement,
+    "Matrix products": matrices,
+    "Attention": attention,
+    "Collectives": collectives,
+    "Messages": messages,
     "One step": step,
     "Serving": serving,
     "Load": load,
