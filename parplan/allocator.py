@@ -99,12 +99,12 @@ def mixer_stores(
             )
 
 
-def exact_charge(kept: Sequence[Store], *, block: int, length: Tokens) -> Charge:
-    """Every layer keeps what the model defines, in whole blocks."""
+def exact_charge(kept: Sequence[Store], *, block: int, length: Tokens, windows: bool = True) -> Charge:
+    """Every layer keeps what the model defines, in whole blocks; without windows, every token."""
     request: Array = np.zeros(1)
     token: Array = np.zeros(1)
     for store in kept:
-        tokens = np.minimum(length, store.window) if store.window else np.asarray(length)
+        tokens = np.minimum(length, store.window) if store.window and windows else np.asarray(length)
         request = request + store.layers * (store.per_token * np.ceil(tokens / block) * block + store.state)
         token = token + store.layers * (store.per_token * tokens + store.state) / length
     return Charge(request=request, logged_token=token)
@@ -180,7 +180,7 @@ def charge(kept: Sequence[Store], *, allocator: Allocator, length: Tokens, batch
     """What an engine's allocator takes from the pool, [..., stages]."""
     match allocator:
         case Exact():
-            return exact_charge(kept, block=allocator.block, length=length)
+            return exact_charge(kept, block=allocator.block, length=length, windows=allocator.windows)
         case TwoPools():
             return two_pool_charge(kept, share=allocator.share, length=length)
         case Grouped():

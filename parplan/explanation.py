@@ -16,6 +16,7 @@ from parplan.matrices import (
     head_work,
     launch_time,
     linear_work,
+    scaling_time,
 )
 from parplan.memory import limits
 from parplan.messages import (
@@ -310,6 +311,15 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
             if (seconds := float(launch_time(block, at=one.at)))
         ),
         law=launch_time,
+    )
+    yield single(
+        "scaling block by block",
+        *(
+            one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
+            for count, block in kinds(one.transformer)
+            if (seconds := float(scaling_time(block, at=one.at)))
+        ),
+        law=scaling_time,
     )
     yield single(
         "the engine's own work",

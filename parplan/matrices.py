@@ -5,18 +5,10 @@ Shapes: layouts come as [layouts, 1], batches as [batches]; results broadcast to
 
 import numpy as np
 
+from parplan.formats import Component
 from parplan.layout import Layout
 from parplan.placement import Placement, Roofline, kinds
-from parplan.transformer import (
-    Block,
-    Compressed,
-    Experts,
-    GroupedQuery,
-    Latent,
-    Mixer,
-    Recurrent,
-    Transformer,
-)
+from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Recurrent, Transformer
 from parplan.units import Count, FlopPerSecond, Number, Seconds, Tokens
 from parplan.work import block_share
 
@@ -26,36 +18,58 @@ LOGIT_PASSES = 4
 """Times sampling goes over the logits: conversion (read, write), softmax, pick. An assumption, not measured."""
 
 
-def mixer_start(mixer: Mixer, *, at: Placement) -> Seconds:
-    """Launch and ramp of one layer's mixer.
+def products_of(block: Block) -> dict[Component, int]:
+    """Matrix products of one layer with weights of each component, after fusing what reads the same input.
 
-    Products are counted after fusing what reads the same input: two for grouped-query attention and recurrences (in,
-    out); latent attention in decode has both down-projections, query up and output, and two 16-bit ones between the
-    heads and the latent.
+    Two for grouped-query attention and recurrences (in, out), for a feed-forward part and for routed experts; latent
+    attention in decode has both down-projections, query up and output.
     """
-    start = at.product_start("recurrent" if isinstance(mixer, Recurrent) else "attention")
-    indexer = at.product_start("indexer") + at.speed.attention if mixer.index_parameters else 0.0
-    match mixer:
-        case GroupedQuery() | Recurrent():
-            return 2 * start + at.speed.attention + indexer
+    found: dict[Component, int] = {}
+    match block.mixer:
+        case GroupedQuery():
+            found["attention"] = 2
+        case Recurrent():
+            found["recurrent"] = 2
         case Latent() | Compressed():
-            return 3 * start + 2 * at.speed.product + at.speed.attention + indexer
+            found["attention"] = 3
+        case None:
+            pass
+    if block.mixer and block.mixer.index_parameters:
+        found["indexer"] = 1
+    if block.dense:
+        found["dense_ffn"] = 2
+    if block.experts:
+        found["routed_experts"] = 2
+        if block.experts.shared_parameters:
+            found["shared_experts"] = 2
+    return found
 
 
 def launch_time(block: Block, *, at: Placement) -> Seconds:
     """Launch, ramp and tail of all kernels of one layer.
 
-    Four-bit experts run in generated kernels that also choose, sort and sum (TensorRT-LLM's, which vLLM and SGLang
-    call through FlashInfer); other experts pay for routing apart.
+    Latent attention has two 16-bit products more, between the heads and the latent. Four-bit experts run in generated
+    kernels that also choose, sort and sum (TensorRT-LLM's, which vLLM and SGLang call through FlashInfer); other
+    experts pay for routing apart.
     """
-    time = at.speed.layer + (mixer_start(block.mixer, at=at) if block.mixer else 0.0)
-    if block.dense:
-        time = time + 2 * at.product_start("dense_ffn")
+    time = at.speed.layer + sum(
+        number * at.product_start(component) for component, number in products_of(block).items()
+    )
+    if block.mixer:
+        kernels = 1 + (block.mixer.index_parameters > 0)
+        between = 2 if isinstance(block.mixer, Latent | Compressed) else 0
+        time = time + kernels * at.speed.attention + between * at.speed.product
     if block.experts:
-        fused = at.arithmetic("routed_experts") == "fp4"
-        time = time + 2 * at.product_start("routed_experts") + (0.0 if fused else at.speed.routing)
-        time = time + (2 * at.product_start("shared_experts") if block.experts.shared_parameters else 0.0)
+        wanted = at.precision.weights["routed_experts"].arithmetic
+        fused = wanted in ("fp4", "fp4xfp8") and not at.gpu.expands(wanted)
+        time = time + (0.0 if fused else at.speed.routing)
     return time * at.slower
+
+
+def scaling_time(block: Block, *, at: Placement) -> Seconds:
+    """What products of one layer take longer because weights and inputs are scaled block by block."""
+    times = (number * at.block_time(component) for component, number in products_of(block).items())
+    return sum(times) * at.slower
 
 
 def linear_work(transformer: Transformer, *, at: Placement, tokens: Tokens) -> list[Roofline]:

@@ -38,6 +38,16 @@ class Placement:
         return self.speed.slower.get(self.gpu.architecture, 1.0)
 
     @cached_property
+    def fed(self) -> float:
+        """Share of their arithmetic rate kernels keep on this GPU, which they have to feed.
+
+            1 / (1 + feeding x peak in bf16)
+
+        Feeding tiles takes time of its own for every FLOP, so that the higher the peak the less of it is reached.
+        """
+        return 1 / (1 + self.speed.feeding * self.gpu.peak("bf16"))
+
+    @cached_property
     def bandwidth(self) -> BytesPerSecond:
         """Bytes/s at which kernels stream activations and unquantised weights."""
         return self.gpu.bandwidth * self.speed.bandwidth / self.slower
@@ -50,15 +60,11 @@ class Placement:
     @cached_property
     def attention_rate(self) -> FlopPerSecond:
         """FLOP/s of attention kernels."""
-        return self.gpu.peak("bf16") * self.speed.attention_compute / self.slower
+        return self.gpu.peak("bf16") * self.speed.attention_compute * self.fed / self.slower
 
     def arithmetic(self, component: Component) -> Arithmetic:
-        """What the products of a component really run in.
-
-        Four-bit weights on a GPU without four-bit tensor cores are expanded to 16 bits on the way in, not to 8.
-        """
-        wanted = self.precision.weights[component].arithmetic
-        return self.gpu.arithmetic("bf16" if wanted == "fp4" and "fp4" not in self.gpu.peaks else wanted)
+        """What the products of a component really run in."""
+        return self.gpu.arithmetic(self.precision.weights[component].arithmetic)
 
     def quantised(self, component: Component) -> bool:
         """Whether the inputs of a component's products are quantised too."""
@@ -67,23 +73,28 @@ class Placement:
     def product_rate(self, component: Component) -> FlopPerSecond:
         """FLOP/s a large matrix product with a component's weights reaches."""
         run = self.arithmetic(component)
-        share = self.speed.compute[run] * (self.speed.grouped if component == "routed_experts" else 1.0)
-        return self.gpu.peaks[run] * share / self.slower
+        share = self.speed.grouped if component == "routed_experts" else 1.0
+        return self.gpu.peaks[run] * self.speed.compute[run] * share * self.fed / self.slower
 
     def weight_bandwidth(self, component: Component) -> BytesPerSecond:
         """Bytes/s at which a large matrix product reads a component's weights."""
         expands = not self.quantised(component) and self.precision.weights[component].bits < 15
-        return self.bandwidth * (self.speed.expanded if expands else 1.0)
+        slowed = component == "routed_experts" and self.scaled_by_blocks(component)
+        share = (self.speed.block_experts if slowed else 1.0) * (self.speed.expanded if expands else 1.0)
+        return self.bandwidth * share
 
     def product_start(self, component: Component) -> Seconds:
         """Seconds one matrix product with a component's weights takes besides its roofline."""
-        speed, quantised = self.speed, self.quantised(component)
-        blocks = component != "routed_experts" and self.precision.weights[component].block >= 128
-        return (
-            speed.product
-            + (speed.quantise if quantised else 0.0)
-            + (speed.blocks if quantised and blocks else 0.0)
-        )
+        return self.speed.product + (self.speed.quantise if self.quantised(component) else 0.0)
+
+    def scaled_by_blocks(self, component: Component) -> bool:
+        """Whether a component's weights and inputs have one scale per block of 128."""
+        return self.quantised(component) and self.precision.weights[component].block >= 128
+
+    def block_time(self, component: Component) -> Seconds:
+        """Seconds more one product takes where scaled by blocks, in a graph or not; grouped ones read more slowly."""
+        grouped = component == "routed_experts"
+        return self.speed.blocks if self.scaled_by_blocks(component) and not grouped else 0.0
 
 
 @dataclass(frozen=True)

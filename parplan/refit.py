@@ -23,7 +23,7 @@ from parplan.units import MS, Array
 from parplan.validate.cells import Cells, RowError, number, reason_of
 from parplan.validate.deployments import Deployment
 from parplan.validate.report import Errors
-from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run
+from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run, steps_between_looks
 from parplan.workload import Workload
 
 FACTORS = ("memory", "compute", "overhead")
@@ -55,6 +55,8 @@ class Curve:
     concurrency: Array
     capacity: Array
     """Requests the cache holds."""
+    polled: Array
+    """Decode steps from one look for newcomers to the next."""
     measured: Mapping[str, Array]
     """Seconds by column of the file; NaN where there is nothing to compare."""
 
@@ -70,7 +72,7 @@ class Curve:
             concurrency=self.concurrency,
             capacity=self.capacity,
         )
-        first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES)
+        first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES, polled=self.polled)
         shape = self.concurrency.shape
         return {"ttft_ms": np.broadcast_to(first, shape), "tpot_ms": np.broadcast_to(served.tpot, shape)}
 
@@ -133,6 +135,7 @@ def curve_of(rows: Sequence[tuple[Cells, Deployment, Gpu, Workload]]) -> Curve:
         workload=Workload.model_construct(**loads),
         concurrency=np.array([load.concurrency for *_, load in rows], dtype=float),
         capacity=np.array(capacity),
+        polled=np.array([steps_between_looks(cells.get("flags", "")) for cells, *_ in rows]),
         measured={
             column: np.array([measured_seconds(cells, column) for cells, *_ in rows])
             for column in SPEED_COLUMNS

@@ -16,7 +16,7 @@ from parplan.calibration import Engine
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.matrices import expert_work, head_work, launch_time, linear_work
+from parplan.matrices import expert_work, head_work, launch_time, linear_work, scaling_time
 from parplan.memory import draft_layers, last_layer_parameters
 from parplan.messages import (
     context_messages,
@@ -118,6 +118,7 @@ def step_of(
     *,
     at: Placement,
     tokens: Tokens,
+    busy: Count,
     sampled: Tokens,
     attention: Roofline,
     launching: float,
@@ -129,6 +130,7 @@ def step_of(
 
     Args:
         tokens: of one attention replica.
+        busy: attention replicas that have as many; the others have none.
         sampled: positions the head is applied to.
         attention: of all layers, on one rank of every stage.
         launching: factor on the launch of kernels.
@@ -139,7 +141,7 @@ def step_of(
     products = linear_work(transformer, at=at, tokens=tokens)
     activations = len(transformer.sequence) * at.speed.passes * transformer.hidden * ACTIVATION_BYTES
     streamed = activations / at.bandwidth * tokens
-    everyone = np.asarray(at.layout.data) * tokens
+    everyone = busy * tokens
     routed = [
         (count, expert_work(block.experts, at=at, tokens=everyone))
         for count, block in kinds(transformer)
@@ -154,7 +156,9 @@ def step_of(
     dispatched = sent - hidden_time(
         sent, attention=attention, products=[(1, p) for p in products] + routed, at=at
     )
-    launch = launching * over_layers(transformer, lambda block: launch_time(block, at=at))
+    launch = launching * over_layers(transformer, lambda block: launch_time(block, at=at)) + over_layers(
+        transformer, lambda block: scaling_time(block, at=at)
+    )
     in_layers = linear + attention.time + experts + reduced + dispatched + launch
     return Step(
         linear=linear,
@@ -211,6 +215,7 @@ def draft_time(transformer: Transformer, *, at: Placement, requests: Count, leng
         one,
         at=there,
         tokens=requests,
+        busy=np.asarray(at.layout.data),
         sampled=requests,
         attention=attention_work(parts, sequences=requests),
         launching=1.0,
@@ -255,6 +260,7 @@ def decode_step(
         transformer,
         at=at,
         tokens=queries * sequences,
+        busy=np.asarray(layout.data),
         sampled=queries * sequences,
         attention=attention_work(parts, sequences=sequences),
         launching=1.0,
@@ -277,6 +283,7 @@ def prefill_step(
     tokens: Tokens,
     prior: Tokens,
     prompts: Count = 1,
+    busy: Count | None = None,
 ) -> Step:
     """Chunks of `prompts` requests, each of `tokens` new tokens after `prior` cached ones, on every attention replica.
 
@@ -286,6 +293,7 @@ def prefill_step(
         tokens: new tokens of one chunk.
         prior: tokens of the same request already in the cache.
         prompts: chunks in the step.
+        busy: attention replicas that have chunks, where not all do.
     """
     at = Placement(precision, layout, gpu, engine.speed)
     new, cached = np.asarray(tokens, dtype=float), np.asarray(prior, dtype=float)
@@ -298,6 +306,7 @@ def prefill_step(
         transformer,
         at=at,
         tokens=new * prompts / np.asarray(layout.context),
+        busy=np.asarray(layout.data if busy is None else busy),
         sampled=np.asarray(prompts, dtype=float),
         attention=attention_work(parts, sequences=prompts),
         launching=engine.speed.eager,

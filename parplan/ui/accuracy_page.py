@@ -27,18 +27,25 @@ from parplan.validate import (
     number,
     relative_error,
     report_of,
+    source_url,
     validation,
+    worst_groups,
+    written_group,
 )
 
 YOURS = "Yours"
 MOST_ROWS = 2000
 """Rows of an uploaded file that are predicted."""
-FEWEST = 5
-"""Rows a group must have to be named among the worst."""
+MOST_GROUPS = 12
+"""Worst groups that are named."""
+WORST_HEIGHT = 320
+"""Pixels they take; the rest scrolls."""
 ENGINE = "engine"
-FITTED = {"tpot_ms": "tpot_left_out", "ttft_ms": "ttft_left_out"}
-"""Columns the speed constants are fitted to, and their errors in cross-validation."""
-FILTERED = GROUPS[:4]
+FITTED = {"tpot_ms": "tpot", "ttft_ms": "ttft"}
+"""Columns the speed constants are fitted to, and the name of their errors in cross-validation."""
+UNSEEN = {"fitted": "(saw all)", "pairs": "model on GPU", "models": "model", "gpus": "GPU"}
+"""What the constants did not know when they predicted a point, by the name of the error."""
+FILTERED = GROUPS
 """Kinds of group that can be picked from."""
 RUN = {
     "version": "Version",
@@ -165,7 +172,7 @@ def _report(name: str, found: Report) -> None:
         st.text("No row could be predicted.")
         _skipped(found)
         return
-    with st.grid(5, min_column_width=150):
+    with st.grid(len(FILTERED) + 1, min_column_width=150):
         label = st.selectbox("Measured", list(compared), key=f"_quantity_{name}")
         picked = {kind: _picked(name, found, kind) for kind in FILTERED}
     quantity = compared[label]
@@ -182,6 +189,7 @@ def _report(name: str, found: Report) -> None:
     with right:
         _groups(name, within, quantity.column)
         _left_out_in_turn(quantity)
+    _worst(within, quantity.column)
     _rows(name, within, quantity)
     if within.verdicts:
         st.text(verdict_words(within))
@@ -213,7 +221,7 @@ def _left_out(name: str, found: Report, quantity: Quantity) -> set[str]:
 
 
 def _overall(within: Report, column: str) -> None:
-    """The error over all rows that are left, and the groups that are worst."""
+    """The error over all rows that are left."""
     errors = within.errors(column)
     if errors is None:
         return
@@ -222,25 +230,17 @@ def _overall(within: Report, column: str) -> None:
             shown = f"{value:+.1%}" if label == "Bias" else f"{value:.1%}"
             st.metric(label, shown, border=True, help=SHOWN[label])
         st.metric("Points compared", f"{errors.count:,}", border=True)
-    if named := worst_groups(within, column):
-        st.text(f"Worst: {'; '.join(named)}.")
 
 
-def worst_groups(within: Report, column: str, *, most: int = 4) -> list[str]:
-    """The groups with the largest median error, in words; small groups are left out, so are those that are all rows."""
-    overall = within.errors(column)
-    if overall is None:
-        return []
-    found = [
-        (
-            errors.median,
-            f"{heading(kind)} {value} {errors.median:.1%} ({errors.count} rows)",
-        )
-        for kind in within.kinds
-        for value, errors in within.by_group(kind, column).items()
-        if FEWEST <= errors.count < overall.count and errors.median > overall.median
-    ]
-    return [words for _, words in sorted(found, reverse=True)[:most]]
+def _worst(within: Report, column: str) -> None:
+    """The groups that are worst, and why."""
+    groups = worst_groups(within, column, causes=catalog.causes(), most=MOST_GROUPS)
+    if not groups:
+        return
+    st.markdown("**The worst groups, and why**")
+    with st.container(height=WORST_HEIGHT, key="worst_groups"):
+        for group in groups:
+            st.markdown(f"- {plain(written_group(group))}")
 
 
 def _picture(name: str, within: Report, quantity: Quantity) -> None:
@@ -302,21 +302,35 @@ def _left_out_in_turn(quantity: Quantity) -> None:
     """Errors of the speed constants on models and GPUs they were not fitted to."""
     if quantity.column not in FITTED:
         return
-    rows: dict[Errors, list[str]] = {}
-    for engine in catalog.engines().values():
-        if engine.errors:
-            rows.setdefault(getattr(engine.errors, FITTED[quantity.column]), []).append(engine.name)
-    st.markdown("**Each pair of model and GPU left out of the fit in turn**")
+    st.markdown("**Predicted by constants that never saw ...**")
     st.dataframe(
-        pd.DataFrame(
-            [_error_row(", ".join(names), (e.rows, e.median, e.p90, e.bias)) for e, names in rows.items()],
-            columns=["Group", "Rows", *SHOWN],
-        ),
+        unseen_table(FITTED[quantity.column]),
         key="left_out_in_turn",
         hide_index=True,
-        column_config=ERRORS,
+        column_config={"Engine": st.column_config.TextColumn(pinned=True)},
         alt="Errors on models and GPUs that the constants were not fitted to, by engine",
     )
+    st.caption(
+        "Median error (90th percentile). The bands beside the plan's times are these: the less was measured of a plan, "
+        "the wider."
+    )
+
+
+def unseen_table(time: str) -> pd.DataFrame:
+    """Errors of one kind of time in cross-validation, by engine and what was left out of the fit."""
+    return pd.DataFrame(
+        [
+            {"Engine": engine.label}
+            | {words: _errors_words(getattr(errors, kind)) for kind, words in UNSEEN.items()}
+            for engine in catalog.engines().values()
+            if engine.errors and "-" not in engine.name
+            for errors in [getattr(engine.errors, time)]
+        ]
+    )
+
+
+def _errors_words(errors: Errors) -> str:
+    return f"{errors.median:.1%} ({errors.p90:.0%})"
 
 
 def _rows(name: str, within: Report, quantity: Quantity) -> None:
@@ -331,6 +345,7 @@ def _rows(name: str, within: Report, quantity: Quantity) -> None:
             "Measured": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Predicted": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Error": st.column_config.NumberColumn(format="percent"),
+            "Link": st.column_config.LinkColumn(display_text="Open", help="Where it was read"),
         },
         alt="Every measurement with its prediction and its source",
     )
@@ -351,6 +366,7 @@ def _point_row(row: Row, column: str) -> Mapping[str, object]:
         "Predicted": row.predicted[column],
         "Error": relative_error(row, column),
         "Source": row.cells.get("source", ""),
+        "Link": source_url(row.cells.get("source", "")),
         "Marks": row.cells.get("flags", ""),
     }
 

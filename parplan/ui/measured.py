@@ -1,5 +1,6 @@
 """What measurements are of, and the marks they carry, in words people read."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ MARKS = {
     "MTP-POSSIBLE": "the source does not say whether tokens were drafted (multi-token prediction)",
     "KV-DTYPE-UNKNOWN": "the source does not say the format of the KV cache; bf16 is assumed",
     "DERIVED": "computed from other figures of the same source",
+    "POLLED": "the engine was told to look for new requests every 10 or 30 steps only",
 }
 """Marks of rows, and what they mean."""
 LEFT_OUT = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN")}
@@ -70,5 +72,5 @@ def quantities(found: Report) -> Sequence[Quantity]:
 
 
 def marks(row: Row) -> set[str]:
-    """The marks a row carries, notes in brackets aside."""
-    return {mark.partition("(")[0] for mark in row.cells.get("flags", "").split(";") if mark}
+    """The marks a row carries, numbers and notes in brackets aside."""
+    return {re.sub(r"-\d+$|\(.*", "", mark) for mark in row.cells.get("flags", "").split(";") if mark}

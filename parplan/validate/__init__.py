@@ -20,6 +20,7 @@ from parplan.validate.names import (
     transformer_named,
     weight_format,
 )
+from parplan.validate.origins import source_url
 from parplan.validate.report import (
     GROUPS,
     VERDICT,
@@ -32,7 +33,7 @@ from parplan.validate.report import (
     write_rows,
     written_report,
 )
-from parplan.validate.speed_rows import SPEED_COLUMNS
+from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, steps_between_looks
 from parplan.validate.throughput_rows import (
     MANY,
     THROUGHPUT_COLUMNS,
@@ -43,8 +44,10 @@ from parplan.validate.throughput_rows import (
     stated_tokens,
     static_batch,
 )
+from parplan.validate.worst import explains, worst_groups, written_group
 
 __all__ = [
+    "BENCHMARK_WAVES",
     "GROUPS",
     "MANY",
     "MEMORY_COLUMNS",
@@ -63,6 +66,7 @@ __all__ = [
     "benchmark_run",
     "deployment",
     "engine_named",
+    "explains",
     "gpu_named",
     "known_gpu",
     "kv_format",
@@ -76,11 +80,15 @@ __all__ = [
     "report_json",
     "report_of",
     "settings_of",
+    "source_url",
     "stated_tokens",
     "static_batch",
+    "steps_between_looks",
     "transformer_named",
     "validation",
     "weight_format",
+    "worst_groups",
     "write_rows",
+    "written_group",
     "written_report",
 ]
