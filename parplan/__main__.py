@@ -167,7 +167,9 @@ def run_validate(arguments: argparse.Namespace) -> str:
         f"  {column}, {validate.written_group(group)}"
         for column in report.measured
         if column != validate.VERDICT
-        for group in validate.worst_groups(report, column, causes=catalog.causes(), most=5)
+        for group in validate.worst_groups(
+            validate.comparable(report, column), column, causes=catalog.causes(), most=5
+        )
     ]
     return "\n".join([validate.written_report(report), "", "worst groups", *worst])
 

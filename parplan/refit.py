@@ -22,6 +22,7 @@ from parplan.transformer import Transformer
 from parplan.units import MS, Array
 from parplan.validate.cells import Cells, RowError, number, reason_of
 from parplan.validate.deployments import Deployment
+from parplan.validate.marks import UNUSED
 from parplan.validate.report import Errors
 from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run, steps_between_looks
 from parplan.workload import Workload
@@ -31,8 +32,6 @@ SPREAD = {"tpot_ms": 0.10, "ttft_ms": 0.30}
 """Relative errors that count as one, as in the fit of the constants themselves."""
 DRAWN = 0.3
 """How far, in logarithm, a factor may well be from one before a row has said anything."""
-UNUSED = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN")}
-"""Flags of rows whose times are not compared, as in the fit of the constants themselves."""
 STEPS = 12
 """Most Gauss-Newton steps; three factors settle in five or so."""
 NUDGE = 1e-3

@@ -38,6 +38,7 @@ from parplan.transformer import Transformer  # noqa: E402
 from parplan.units import MS, Array  # noqa: E402
 from parplan.validate import (  # noqa: E402
     BENCHMARK_WAVES,
+    UNUSED,
     RowError,
     engine_named,
     kv_format,
@@ -55,10 +56,6 @@ DATE = "2026-11-30"
 
 TPOT_SPREAD, TTFT_SPREAD = 0.10, 0.30
 """Relative errors that count as one: the model's own on a time per token, and on a time to first token."""
-UNUSED_TPOT = ("QUEUED", "MTP-POSSIBLE")
-"""Flags of rows whose time per token is not compared: the batch is below the concurrency, or tokens were guessed."""
-UNUSED_TTFT = ("QUEUED", "KV-DTYPE-UNKNOWN")
-"""Flags of rows whose time to first token is not compared: it holds queueing of unknown length."""
 ENGINES = ("vllm", "sglang", "trtllm")
 LEFT_OUT = {"pairs": ["model", "gpu"], "models": ["model"], "gpus": ["gpu"]}
 """What is left out in turn: rows that share these cells."""
@@ -134,7 +131,7 @@ what DeepEP's published 155 and 273 us at 32 GPUs leave beside their start (0.95
 nodes; AWS EFA reaches less (0.74 on four p6-b200, ml-engineering). Overlap: SGLang hides expert messages behind the
 other half of a batch (its flag for two-batch overlap; the others do not by default); with 0.8 its published decode on
 72 H100, 92 ms for 256 requests per GPU, comes out within a few percent. Together: 0.5 fits TensorRT-LLM's 92 published
-throughputs with attention data parallelism best (root mean square of the logarithm 0.30, 0.28, 0.27, 0.28 and 0.32 with
+throughputs with attention data parallelism best (root mean square of the logarithm 0.30, 0.28, 0.27, 0.28 and 0.33 with
 0, 0.25, 0.5, 0.75 and 1; its lengths are all alike, and it may hold prompts back to align them, `attention_dp_config`);
 the schedulers of vLLM and SGLang know nothing of each other's prompts."""
 IDEAL = SpeedProfile(
@@ -193,8 +190,12 @@ def measurements() -> pd.DataFrame:
         table[name] = table[name].astype(int)
     for name in ("ttft_ms", "tpot_ms"):
         table[name] = pd.to_numeric(table[name], errors="coerce")
-    table["compare_tpot"] = ~table["flags"].str.contains("|".join(UNUSED_TPOT)) & table["tpot_ms"].notna()
-    table["compare_ttft"] = ~table["flags"].str.contains("|".join(UNUSED_TTFT)) & table["ttft_ms"].notna()
+    table["compare_tpot"] = (
+        ~table["flags"].str.contains("|".join(UNUSED["tpot_ms"])) & table["tpot_ms"].notna()
+    )
+    table["compare_ttft"] = (
+        ~table["flags"].str.contains("|".join(UNUSED["ttft_ms"])) & table["ttft_ms"].notna()
+    )
     table["fit_ttft"] = table["compare_ttft"] & ~table["flags"].str.contains("MTP-POSSIBLE")
     return table
 
@@ -351,8 +352,8 @@ HEADER = f"""\
 # Method: least squares, soft-L1 on log(predicted / measured) with {TPOT_SPREAD:.0%} (time per token) and
 # {TTFT_SPREAD:.0%} (first token) as one unit, each constant drawn to a start read from kernel measurements (the script
 # has the starts and their sources).
-# Data: ../measurements/speed.csv; rows flagged {" or ".join(UNUSED_TPOT)} do not count for time per token,
-# rows flagged {" or ".join(UNUSED_TTFT)} not for time to first token.
+# Data: ../measurements/speed.csv; rows flagged {" or ".join(UNUSED["tpot_ms"])} do not count for time per token,
+# rows flagged {" or ".join(UNUSED["ttft_ms"])} not for time to first token.
 # Errors are relative. fitted: all rows by these constants; pairs, models, gpus: every pair of model and GPU, every
 # model, every GPU predicted by constants fitted without it.
 """

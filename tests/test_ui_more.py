@@ -19,9 +19,9 @@ from parplan.traffic import replica_of, replicas_for
 from parplan.ui import accuracy_page, load_tab, log_page
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
-from parplan.ui.measured import LEFT_OUT, METRICS, UNITS, marks, quantities
+from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
-from parplan.validate import explains, validation, worst_groups
+from parplan.validate import UNUSED, explains, marks, validation, worst_groups
 
 APP = Path(__file__).parents[1] / "app.py"
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -318,7 +318,7 @@ def test_errors_are_those_of_the_report(tab: str) -> None:
     page = shown("accuracy", _measured=tab)
     report = validation(accuracy_page.measurements()[tab])
     quantity = quantities(report)[0]
-    rows = [row for row in report.rows if not marks(row) & set(LEFT_OUT.get(quantity.column, ()))]
+    rows = [row for row in report.rows if not marks(row) & set(UNUSED.get(quantity.column, ()))]
     errors = report.errors(quantity.column, rows=rows)
     assert errors
     assert page.selectbox[0].value == quantity.label

@@ -16,14 +16,17 @@ from parplan.refit import FACTORS, refit
 from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, theme
-from parplan.ui.measured import LEFT_OUT, MARKS, Quantity, marks, quantities
+from parplan.ui.measured import Quantity, quantities
 from parplan.ui.words import plain
 from parplan.validate import (
     GROUPS,
+    MARKS,
     SPEED_COLUMNS,
+    UNUSED,
     VERDICT,
     Report,
     Row,
+    marks,
     number,
     relative_error,
     report_of,
@@ -213,7 +216,7 @@ def _left_out(name: str, found: Report, quantity: Quantity) -> set[str]:
             "Leave out rows marked",
             known,
             selection_mode="multi",
-            default=[mark for mark in LEFT_OUT.get(quantity.column, ()) if mark in known],
+            default=[mark for mark in UNUSED.get(quantity.column, ()) if mark in known],
             key=f"_marks_{name}_{quantity.column}",
             help="  \n".join(f"{mark}: {MARKS[mark]}." for mark in known),
         )

@@ -9,6 +9,7 @@ too little, is skipped, and says why.
 from parplan.validate.cells import Cells, RowError, number
 from parplan.validate.deployments import Deployment, deployment
 from parplan.validate.files import report_of, validation
+from parplan.validate.marks import MARKS, UNUSED, comparable, marks
 from parplan.validate.memory_rows import MEMORY_COLUMNS, memory_gpu, memory_layout, settings_of
 from parplan.validate.names import (
     base_name,
@@ -50,9 +51,11 @@ __all__ = [
     "BENCHMARK_WAVES",
     "GROUPS",
     "MANY",
+    "MARKS",
     "MEMORY_COLUMNS",
     "SPEED_COLUMNS",
     "THROUGHPUT_COLUMNS",
+    "UNUSED",
     "VERDICT",
     "Cells",
     "Deployment",
@@ -64,12 +67,14 @@ __all__ = [
     "benchmark_kv",
     "benchmark_layout",
     "benchmark_run",
+    "comparable",
     "deployment",
     "engine_named",
     "explains",
     "gpu_named",
     "known_gpu",
     "kv_format",
+    "marks",
     "measured_fit",
     "memory_gpu",
     "memory_layout",
