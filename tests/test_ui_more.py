@@ -407,6 +407,12 @@ def test_the_page_says_why_the_worst_groups_are() -> None:
     assert "prefix cache" in said
 
 
+def test_the_example_file_is_read_as_it_is() -> None:
+    found = accuracy_page.read(accuracy_page.example().encode())
+    assert len(found.rows) == accuracy_page.EXAMPLE_ROWS
+    assert all(row.predicted for row in found.rows)
+
+
 def test_points_lead_to_where_they_were_read() -> None:
     table = shown("accuracy", _measured="Speed").dataframe[-1].value
     assert table["Link"].notna().mean() > 0.98

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.calibration import Errors
+from parplan.calibration import Cause, Errors
 from parplan.refit import FACTORS, refit
 from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
@@ -39,6 +39,8 @@ from parplan.validate import (
 YOURS = "Yours"
 MOST_ROWS = 2000
 """Rows of an uploaded file that are predicted."""
+EXAMPLE_ROWS = 3
+"""Rows of the example file."""
 MOST_GROUPS = 12
 """Worst groups that are named."""
 WORST_HEIGHT = 320
@@ -108,6 +110,15 @@ def _yours() -> Report | None:
         "A CSV file with the columns of a file in catalogs/measurements: at most 1 MB, of which "
         f"{MOST_ROWS:,} rows are read. It is gone when you leave."
     )
+    st.download_button(
+        "Example file",
+        example,
+        file_name="measurements.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        help="Times per token and to first token; flags, versions and formats may be empty.",
+    )
     given = st.file_uploader("Your measurements", type="csv", key="_yours")
     if given is None:
         return None
@@ -116,6 +127,12 @@ def _yours() -> Report | None:
     except (ValueError, csv.Error) as error:
         st.text(f"Not read: {error}")
         return None
+
+
+def example() -> str:
+    """The head and the first rows of the catalogue's times, to fill in."""
+    lines = measurements()["Speed"].read_text(encoding="utf-8").splitlines()
+    return "\n".join(lines[: 1 + EXAMPLE_ROWS]) + "\n"
 
 
 @st.cache_resource(show_spinner="Predicting every measurement", scope="session", max_entries=1)
@@ -191,8 +208,9 @@ def _report(name: str, found: Report) -> None:
         _picture(name, within, quantity)
     with right:
         _groups(name, within, quantity.column)
+    if name != YOURS:
         _left_out_in_turn(quantity)
-    _worst(within, quantity.column)
+    _worst(within, quantity.column, causes=() if name == YOURS else catalog.causes())
     _rows(name, within, quantity)
     if within.verdicts:
         st.text(verdict_words(within))
@@ -235,9 +253,9 @@ def _overall(within: Report, column: str) -> None:
         st.metric("Points compared", f"{errors.count:,}", border=True)
 
 
-def _worst(within: Report, column: str) -> None:
+def _worst(within: Report, column: str, *, causes: Sequence[Cause]) -> None:
     """The groups that are worst, and why."""
-    groups = worst_groups(within, column, causes=catalog.causes(), most=MOST_GROUPS)
+    groups = worst_groups(within, column, causes=causes, most=MOST_GROUPS)
     if not groups:
         return
     st.markdown("**The worst groups, and why**")
@@ -348,7 +366,7 @@ def _rows(name: str, within: Report, quantity: Quantity) -> None:
             "Measured": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Predicted": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Error": st.column_config.NumberColumn(format="percent"),
-            "Link": st.column_config.LinkColumn(display_text="Open", help="Where it was read"),
+            "Link": st.column_config.LinkColumn(display_text="Open", width="small", help="Where it was read"),
         },
         alt="Every measurement with its prediction and its source",
     )
@@ -363,13 +381,13 @@ def points_table(rows: Sequence[Row], column: str) -> pd.DataFrame:
 
 def _point_row(row: Row, column: str) -> Mapping[str, object]:
     return {
+        "Link": source_url(row.cells.get("source", "")),
         **{heading(kind): group for kind, group in row.group.items()},
         **{label: row.cells[cell] for cell, label in RUN.items() if cell in row.cells},
         "Measured": number(row.cells[column]),
         "Predicted": row.predicted[column],
         "Error": relative_error(row, column),
         "Source": row.cells.get("source", ""),
-        "Link": source_url(row.cells.get("source", "")),
         "Marks": row.cells.get("flags", ""),
     }
 

@@ -39,8 +39,9 @@ def groups(report: Report) -> Iterator[tuple[str, list[Row]]]:
             deployments.setdefault(name, []).append(row)
     yield from deployments.items()
     for kind in report.kinds:
+        title = "GPU" if kind == "gpu" else kind
         for value in sorted({row.group[kind] for row in report.rows if kind in row.group}):
-            yield f"{kind} {value}", report.grouped(kind, value)
+            yield f"{title} {value}", report.grouped(kind, value)
 
 
 def worst_groups(
