@@ -171,7 +171,17 @@ def run_validate(arguments: argparse.Namespace) -> str:
             validate.write_rows(report, arguments.rows)
     except (OSError, ValueError) as error:
         raise BadInputError(f"{arguments.file}: {error}") from error
-    return _json(validate.report_json(report)) if arguments.json else validate.written_report(report)
+    if arguments.json:
+        return _json(validate.report_json(report))
+    worst = [
+        f"  {column}, {validate.written_group(group)}"
+        for column in report.measured
+        if column != validate.VERDICT
+        for group in validate.worst_groups(
+            validate.comparable(report, column), column, causes=catalog.causes(), most=5
+        )
+    ]
+    return "\n".join([validate.written_report(report), "", "worst groups", *worst])
 
 
 def run_log(arguments: argparse.Namespace) -> str:

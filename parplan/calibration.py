@@ -171,7 +171,9 @@ class SpeedProfile(Value):
     bandwidth: float = Field(gt=0, le=1)
     """Share of the memory bandwidth a large matrix product reaches while it reads its weights."""
     compute: dict[Arithmetic, float]
-    """Share of the tensor-core peak a large matrix product reaches, by arithmetic."""
+    """Share of the tensor-core peak a large matrix product would reach on a slow GPU, by arithmetic."""
+    feeding: float = Field(default=0, ge=0)
+    """Seconds per FLOP, in bf16, that feeding the tensor cores takes besides; what is lost grows with the peak."""
     grouped: float = Field(gt=0, le=1)
     """Share of that which grouped products of routed experts reach, however wide."""
     tile: float = Field(default=0, ge=0)
@@ -183,13 +185,15 @@ class SpeedProfile(Value):
     cache_bandwidth: float = Field(gt=0, le=1)
     """Share of the memory bandwidth decode attention reaches while it reads the KV cache."""
     attention_compute: float = Field(gt=0, le=1)
-    """Share of the bf16 peak attention reaches."""
+    """Share of the bf16 peak attention would reach on a slow GPU."""
     product: float = Field(ge=0)
     """Seconds until a matrix product runs at full rate and after it no longer does: launch, ramp and tail."""
     quantise: float = Field(ge=0)
     """Seconds to quantise the inputs of one matrix product that computes below 16 bits."""
     blocks: float = Field(ge=0)
     """Seconds more when weights and inputs have one scale per block of 128 (fp8-block)."""
+    block_experts: float = Field(default=1, gt=0, le=1)
+    """Share of the bandwidth at which grouped products of routed experts read weights scaled by blocks of 128."""
     attention: float = Field(ge=0)
     """Seconds one layer's decode attention takes besides reading the cache."""
     layer: float = Field(ge=0)
@@ -222,6 +226,8 @@ class SpeedProfile(Value):
     """Factor on all kernel times on GPUs of an architecture; 1 where absent."""
     eager: float = Field(ge=1)
     """Factor on the launch of kernels in a step with prompt tokens: it leaves the captured CUDA graph."""
+    together: float = Field(default=0, ge=0, le=1)
+    """Share of prompts that come to all attention replicas in the same step; the others come to each by themselves."""
     mixed: float = Field(ge=0, le=1)
     """Share of what a prompt's step has in common with a decode step (weights, launches) that is spent once when the
     prompt rides on one."""
@@ -251,14 +257,36 @@ class Errors(Value):
     """Median of the signed error."""
 
 
-class SpeedErrors(Value):
-    """Errors of an engine's speed constants, as fitted and in cross-validation."""
+class Cause(Value):
+    """Why predictions of some measurements are off, as far as that is known."""
 
-    tpot_fitted: Errors
-    ttft_fitted: Errors
-    tpot_left_out: Errors
-    """Every pair of model and GPU predicted by constants fitted without it."""
-    ttft_left_out: Errors
+    of: dict[str, str] = Field(min_length=1)
+    """The groups its rows belong to, by kind: engine, gpu, model, precision, layout; for some also metric and mode."""
+    columns: tuple[str, ...] = Field(min_length=1)
+    """The measured columns it is about."""
+    marked: str = ""
+    """A mark its rows carry. Empty: any."""
+    why: str = Field(min_length=10)
+    """One sentence."""
+
+
+class TimeErrors(Value):
+    """Errors of one kind of time under constants fitted to all rows, and in cross-validation."""
+
+    fitted: Errors
+    pairs: Errors
+    """Every pair of model and GPU predicted by constants fitted without it ..."""
+    models: Errors
+    """... every model ..."""
+    gpus: Errors
+    """... and every GPU."""
+
+
+class SpeedErrors(Value):
+    """Errors of an engine's speed constants."""
+
+    tpot: TimeErrors
+    ttft: TimeErrors
 
 
 class Engine(Value):

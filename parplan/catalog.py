@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from parplan.calibration import Engine, SpeedErrors, SpeedProfile
+from parplan.calibration import Cause, Engine, SpeedErrors, SpeedProfile
 from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, Summary
@@ -257,12 +257,8 @@ def _calibrated(found: Any, *, path: Path, name: str) -> dict[str, Any]:
     profile = _entry(SpeedProfile, speed.get("profile"), path=path, place=(name, "profile"))
     if "errors" not in speed:
         return {"speed": profile}
-    errors = _part(speed["errors"], path=path, place=(name, "errors"))
-    spelled = {key.replace(" ", "_"): error for key, error in errors.items()}
-    return {
-        "speed": profile,
-        "errors": _entry(SpeedErrors, spelled, path=path, place=(name, "errors")),
-    }
+    errors = _entry(SpeedErrors, speed["errors"], path=path, place=(name, "errors"))
+    return {"speed": profile, "errors": errors}
 
 
 def _table(path: Path) -> list[dict[str, str]]:
@@ -282,13 +278,36 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 
 @cache
-def measured_runs() -> frozenset[tuple[str, str, str]]:
-    """Model, GPU and engine of every published speed measurement in the catalogue."""
+def _measured(*columns: str) -> frozenset[tuple[str, ...]]:
+    """What published speed measurements in the catalogue state together in some columns."""
     path = ROOT / "measurements" / "speed.csv"
     rows = _table(path)
-    if missing := {"model", "gpu", "engine"} - set(rows[0] if rows else ()):
+    if missing := set(columns) - set(rows[0] if rows else ()):
         raise CatalogError(path, (), f"no column {', '.join(sorted(missing))}")
-    return frozenset((row["model"], row["gpu"], row["engine"]) for row in rows)
+    return frozenset(tuple(row[column] for column in columns) for row in rows)
+
+
+def measured_runs() -> frozenset[tuple[str, ...]]:
+    """Model, GPU and engine of every published speed measurement in the catalogue."""
+    return _measured("model", "gpu", "engine")
+
+
+def measured_cuts() -> frozenset[tuple[str, ...]]:
+    """Engine and cut of every published speed measurement in the catalogue, by the name of the layout's field."""
+    cuts = ("tensor", "data", "expert")
+    return frozenset(
+        (engine, cut) for cut in cuts for engine, size in _measured("engine", cut) if size != "1"
+    )
+
+
+@cache
+def causes() -> tuple[Cause, ...]:
+    """Why predictions of some of the catalogue's measurements are off."""
+    path = ROOT / "measurements" / "causes.yaml"
+    found = _document(path).get("causes")
+    if not isinstance(found, list):
+        raise CatalogError(path, ("causes",), "a list was expected")
+    return tuple(_entry(Cause, one, path=path, place=("causes", number)) for number, one in enumerate(found))
 
 
 @cache
@@ -346,7 +365,7 @@ def check() -> None:
     Raises:
         CatalogError: with file, line, entry, field and reason.
     """
-    for read in (formats, gpus, instances, engines, model_aliases):
+    for read in (formats, gpus, instances, engines, model_aliases, causes):
         read()
     for path in sorted((ROOT / "measurements").glob("*.csv")):
         _table(path)

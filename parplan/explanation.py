@@ -4,37 +4,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from parplan.attention import decode_attention, read_bytes
 from parplan.formats import Component
 from parplan.hardware import Gpu
 from parplan.layout import Layout
+from parplan.matrices import (
+    LOGIT_BYTES,
+    LOGIT_PASSES,
+    expert_work,
+    experts_touched,
+    head_work,
+    launch_time,
+    linear_work,
+    scaling_time,
+)
 from parplan.memory import limits
+from parplan.messages import (
+    expert_messages,
+    layer_messages,
+    logit_messages,
+    sequence_messages,
+    stage_messages,
+)
+from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, kinds
 from parplan.planner import CUT_NAMES, Plan, Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.serving import Prefill, prefill, serve
-from parplan.step import (
-    ACTIVATION_BYTES,
-    LOGIT_BYTES,
-    LOGIT_PASSES,
-    Placement,
-    Roofline,
-    decode_attention,
-    decode_step,
-    draft_time,
-    expert_messages,
-    expert_work,
-    experts_touched,
-    head_work,
-    kinds,
-    launch_time,
-    layer_messages,
-    linear_work,
-    logit_messages,
-    read_bytes,
-    sequence_messages,
-    stage_messages,
-    waiting_share,
-)
+from parplan.step import decode_step, draft_time, waiting_share
 from parplan.transformer import Block, Experts, Mixer, Transformer
 from parplan.work import block_share, cache_share
 
@@ -314,6 +311,15 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
             if (seconds := float(launch_time(block, at=one.at)))
         ),
         law=launch_time,
+    )
+    yield single(
+        "scaling block by block",
+        *(
+            one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
+            for count, block in kinds(one.transformer)
+            if (seconds := float(scaling_time(block, at=one.at)))
+        ),
+        law=scaling_time,
     )
     yield single(
         "the engine's own work",

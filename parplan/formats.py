@@ -6,8 +6,9 @@ from pydantic import Field
 
 from parplan.provenance import Source, Value
 
-Arithmetic: TypeAlias = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4"]
-"""What a tensor core multiplies; a GPU's peak is given per arithmetic."""
+Arithmetic: TypeAlias = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "fp4xfp8"]
+"""What a tensor core multiplies; a GPU's peak is given per arithmetic. `fp4xfp8`: four-bit weights with eight-bit
+inputs, at the rate of fp8, on GPUs that have fp4."""
 
 
 class Format(Value):

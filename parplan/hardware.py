@@ -17,6 +17,7 @@ from parplan.units import (
 
 FALLBACK: dict[Arithmetic, tuple[Arithmetic, ...]] = {
     "fp4": ("fp4", "bf16", "fp16", "fp32"),
+    "fp4xfp8": ("bf16", "fp16", "fp32"),
     "fp8": ("fp8", "bf16", "fp16", "fp32"),
     "int8": ("int8", "bf16", "fp16", "fp32"),
     "bf16": ("bf16", "fp16", "fp32"),
@@ -62,8 +63,14 @@ class Gpu(Value):
     """One source per field (or group of fields, joined by commas); a second source is `<field> second`."""
 
     def arithmetic(self, wanted: Arithmetic) -> Arithmetic:
-        """The arithmetic this GPU really runs when a format asks for `wanted`."""
+        """The arithmetic this GPU really runs, and has a peak for, when a format asks for `wanted`."""
+        if wanted == "fp4xfp8" and "fp4" in self.peaks:
+            wanted = "fp8"
         return next(candidate for candidate in FALLBACK[wanted] if candidate in self.peaks)
+
+    def expands(self, wanted: Arithmetic) -> bool:
+        """Whether weights meant for an arithmetic are expanded on the way in, because the GPU has none of it."""
+        return ("fp4" if wanted == "fp4xfp8" else wanted) not in self.peaks
 
     def peak(self, wanted: Arithmetic) -> float:
         """Dense FLOP/s reached on paper when a format asks for `wanted`."""

@@ -58,7 +58,7 @@ def chosen_precision(
     if weights is None or weights.name.split("-")[0] in families - {"bf16"}:
         stored |= native
     else:
-        four_bit_moe = weights.arithmetic == "fp4" and transformer.is_moe
+        four_bit_moe = weights.arithmetic in ("fp4", "fp4xfp8") and transformer.is_moe
         stored |= dict.fromkeys(FEED_FORWARD if four_bit_moe else LINEAR, weights)
     return Precision(weights=stored, kv=kv or formats[transformer.native_kv or "bf16"])
 

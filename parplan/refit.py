@@ -22,8 +22,9 @@ from parplan.transformer import Transformer
 from parplan.units import MS, Array
 from parplan.validate.cells import Cells, RowError, number, reason_of
 from parplan.validate.deployments import Deployment
+from parplan.validate.marks import UNUSED
 from parplan.validate.report import Errors
-from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run
+from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run, steps_between_looks
 from parplan.workload import Workload
 
 FACTORS = ("memory", "compute", "overhead")
@@ -31,8 +32,6 @@ SPREAD = {"tpot_ms": 0.10, "ttft_ms": 0.30}
 """Relative errors that count as one, as in the fit of the constants themselves."""
 DRAWN = 0.3
 """How far, in logarithm, a factor may well be from one before a row has said anything."""
-UNUSED = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN")}
-"""Flags of rows whose times are not compared, as in the fit of the constants themselves."""
 STEPS = 12
 """Most Gauss-Newton steps; three factors settle in five or so."""
 NUDGE = 1e-3
@@ -55,6 +54,8 @@ class Curve:
     concurrency: Array
     capacity: Array
     """Requests the cache holds."""
+    polled: Array
+    """Decode steps from one look for newcomers to the next."""
     measured: Mapping[str, Array]
     """Seconds by column of the file; NaN where there is nothing to compare."""
 
@@ -70,7 +71,7 @@ class Curve:
             concurrency=self.concurrency,
             capacity=self.capacity,
         )
-        first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES)
+        first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES, polled=self.polled)
         shape = self.concurrency.shape
         return {"ttft_ms": np.broadcast_to(first, shape), "tpot_ms": np.broadcast_to(served.tpot, shape)}
 
@@ -133,6 +134,7 @@ def curve_of(rows: Sequence[tuple[Cells, Deployment, Gpu, Workload]]) -> Curve:
         workload=Workload.model_construct(**loads),
         concurrency=np.array([load.concurrency for *_, load in rows], dtype=float),
         capacity=np.array(capacity),
+        polled=np.array([steps_between_looks(cells.get("flags", "")) for cells, *_ in rows]),
         measured={
             column: np.array([measured_seconds(cells, column) for cells, *_ in rows])
             for column in SPEED_COLUMNS

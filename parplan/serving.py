@@ -25,20 +25,60 @@ class Prefill:
     """Steps it takes."""
     latency: Seconds
     """All of them on an idle replica."""
+    alone: Seconds
+    """How long a step with one chunk on one attention replica, and none on the others, holds up all ..."""
     one: Seconds
-    """How long a step with one chunk holds up others."""
+    """... one with a chunk on every one ..."""
     full: Seconds
-    """How long a step with as many chunks as the engine's step size holds does ..."""
+    """... and one with as many on every one as the engine's step size holds ..."""
     most: Count
     """... which is this many."""
     shared: Seconds
     """What a chunk has in common with the decode step it rides on, and is spent once."""
+    replicas: Count
+    """Attention replicas; they take every step together."""
+    together: float
+    """Share of chunks that come to all of them in the same step."""
 
     def time(self, chunks: Count) -> Seconds:
-        """How long any number of chunks hold up others: packed into steps, between one and full in proportion."""
+        """How long chunks hold up others: packed into steps, between one and full in proportion.
+
+        Args:
+            chunks: for every attention replica.
+        """
         packed = np.clip(chunks, 1.0, self.most)
         each = (self.full - self.one) / np.maximum(self.most - 1.0, 1.0)
         return (self.one + (packed - 1.0) * each) * (chunks / packed)
+
+    def held_up(self, rate: Count) -> Seconds:
+        """How much longer a decode step takes, in the mean, because chunks of newcomers ride on it.
+
+        A step that one replica has a chunk in is long for all of them, however few others do. Of fewer than one per
+        step and replica a share comes to all at once, the rest to each by itself:
+
+            often  1 - (1 - rate)^replicas, of steps have a chunk somewhere
+            busy   rate x replicas / often, replicas that have one then
+            apart  often x (alone + (busy - 1) / (replicas - 1) (one - alone))
+            time   together x rate x one + (1 - together) x apart
+
+        Args:
+            rate: chunks per decode step and attention replica.
+        """
+        some = np.minimum(rate, 1.0)
+        each = (self.one - self.alone) / np.maximum(self.replicas - 1, 1)
+        apart = self.often(some) * (self.alone - each) + some * self.replicas * each
+        return np.where(
+            rate < 1, self.together * some * self.one + (1 - self.together) * apart, self.time(rate)
+        )
+
+    def saved(self, rate: Count) -> Seconds:
+        """What a decode step and the chunks that ride on it spend once, in the mean; `rate` as in `held_up`."""
+        some = np.minimum(rate, 1.0)
+        return (self.together * some + (1 - self.together) * self.often(some)) * self.shared
+
+    def often(self, rate: Count) -> Number:
+        """Share of steps in which some replica has a chunk, where each has one by itself in a share `rate` of them."""
+        return 1 - (1 - rate) ** self.replicas
 
 
 @dataclass(frozen=True)
@@ -96,8 +136,10 @@ def prefill(
     new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
     chunks, most = np.ceil(new / step_tokens), np.maximum(1.0, np.floor(step_tokens / new))
     tokens = new / chunks
-    one, full = (
-        prefill_step(
+    data = np.asarray(layout.data)
+
+    def step(together: Count, *, busy: Count) -> Step:
+        return prefill_step(
             transformer,
             precision,
             layout=layout,
@@ -106,19 +148,25 @@ def prefill(
             tokens=tokens,
             prior=workload.prompt - new + (new - tokens) / 2,
             prompts=together,
+            busy=busy,
         )
-        for together in (1, most)
-    )
+
+    one, full = step(1, busy=data), step(most, busy=data)
+    shares_experts = transformer.is_moe and np.max(data) > 1
+    alone = step(1, busy=np.ones_like(data)) if shares_experts else one
     mixed = engine.speed.mixed
     eager = mixed * (one.launch - decode.launch)
     hidden = np.minimum(decode.idle, one.linear + one.experts)
     return Prefill(
         chunks=chunks,
         latency=one.total * (1 + (chunks - 1) / stages),
+        alone=(alone.total - eager) / stages,
         one=(one.total - eager) / stages,
         full=(full.total - eager) / stages,
         most=most,
         shared=mixed * (hidden + decode.launch + one.engine) / stages,
+        replicas=data,
+        together=engine.speed.together,
     )
 
 
@@ -177,7 +225,7 @@ def serve(
     kept = workload.tokens_per_step
     steps = 1 + (workload.output - 1) / kept
     rate = others * (prompt.chunks / steps)
-    shared = prompt.time(rate) - np.minimum(rate, 1.0) * (1 - 1 / steps) * prompt.shared
+    shared = prompt.held_up(rate) - (1 - 1 / steps) * prompt.saved(rate)
     tpot = (decode.total + shared) / kept
     after_first = (workload.output - 1) * decode.total / kept
     decoding = others / (others + 1) * after_first / (prompt.latency + after_first)
@@ -202,12 +250,19 @@ def serve(
     )
 
 
-def ttft_of_benchmark(serving: Serving, *, waves: float) -> Seconds:
+def ttft_of_benchmark(serving: Serving, *, waves: float, polled: Count = 1) -> Seconds:
     """Mean time to first token when a benchmark starts all its clients at once and sends `waves` requests through each.
 
-        ttft + burst / waves
+        ttft + burst / waves + (polled - 1) / 2 x time per output token
 
     Prompts of the first wave queue behind each other; later ones are spread out. InferenceX and vLLM's benchmark
-    script work like this (ten waves in InferenceX).
+    script work like this (ten waves in InferenceX). Newcomers wait until the engine looks for them, half of the time
+    from one look to the next, and queue behind those that came meanwhile, which is in the time per token.
+
+    Args:
+        polled: decode steps from one look to the next. 1: the engine looks in every step, as all do by default.
+
+    Source: SGLang `--scheduler-recv-interval` (scheduler_recv_skipper.py: decode steps count one, a prompt ends the
+    wait), read 2026-11-30.
     """
-    return serving.ttft + serving.burst / waves
+    return serving.ttft + serving.burst / waves + (polled - 1) / 2 * serving.tpot

@@ -4,8 +4,8 @@
 
 Least squares on the logarithm of predicted over measured times, with the soft-L1 loss so that a few odd rows do not
 steer the fit, and with each constant drawn to a starting value read from published kernel measurements. Then the same
-without each pair of model and GPU in turn, which shows the error to expect where nothing was measured. Deterministic;
-takes a minute or two.
+without each pair of model and GPU, each model and each GPU in turn, which shows the error to expect where nothing was
+measured. Deterministic; takes five minutes.
 """
 
 # ruff: noqa: T201
@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,13 @@ from parplan.serving import serve, ttft_of_benchmark  # noqa: E402
 from parplan.transformer import Transformer  # noqa: E402
 from parplan.units import MS, Array  # noqa: E402
 from parplan.validate import (  # noqa: E402
+    BENCHMARK_WAVES,
+    UNUSED,
     RowError,
     engine_named,
     kv_format,
     published_in,
+    steps_between_looks,
     transformer_named,
     weight_format,
 )
@@ -47,18 +51,14 @@ from parplan.workload import Workload  # noqa: E402
 
 MEASURED = ROOT / "catalogs" / "measurements" / "speed.csv"
 WRITTEN = ROOT / "catalogs" / "engines" / "speed.yaml"
-DATE = "2026-11-29"
+DATE = "2026-11-30"
 """When the measurements were last extended and fitted."""
 
 TPOT_SPREAD, TTFT_SPREAD = 0.10, 0.30
 """Relative errors that count as one: the model's own on a time per token, and on a time to first token."""
-WAVES = 10
-"""InferenceX sends ten requests per client, all clients starting at once."""
-UNUSED_TPOT = ("QUEUED", "MTP-POSSIBLE")
-"""Flags of rows whose time per token is not compared: the batch is below the concurrency, or tokens were guessed."""
-UNUSED_TTFT = ("QUEUED", "KV-DTYPE-UNKNOWN")
-"""Flags of rows whose time to first token is not compared: it holds queueing of unknown length."""
 ENGINES = ("vllm", "sglang", "trtllm")
+LEFT_OUT = {"pairs": ["model", "gpu"], "models": ["model"], "gpus": ["gpu"]}
+"""What is left out in turn: rows that share these cells."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,13 @@ CONSTANTS: dict[str, Constant] = {
     # max(bytes / (share x bandwidth), FLOP / (share x peak)) fits them to 3 to 10 %. Shares hardly differ by engine.
     "bandwidth": Constant(0.83, 0.03, 0.5, 1),
     "cache_bandwidth": Constant(0.87, 0.05, 0.3, 1),
-    "bf16": Constant(0.75, 0.07, 0.4, 0.95),
-    "fp8": Constant(0.60, 0.07, 0.3, 0.9),
-    "fp4": Constant(0.44, 0.10, 0.2, 0.9),
-    "attention_compute": Constant(0.50, 0.3, 0.1, 1),
+    "bf16": Constant(0.86, 0.07, 0.4, 1),
+    "fp8": Constant(0.68, 0.07, 0.3, 1),
+    "fp4": Constant(0.58, 0.10, 0.2, 1),
+    "attention_compute": Constant(0.57, 0.3, 0.1, 1),
+    # Medians over products of 1024 tokens and more, TensorRT-LLM: 0.83 of an A100's bf16 peak, 0.76 of an H100's, 0.65
+    # of a B200's, which is 0.87 / (1 + peak / 7.0 PFLOP/s) to one percent; in FP8 0.54 and 0.44 of the latter two.
+    "feeding": Constant(1 / 7.0e15, 0.2, 1e-17, 1e-15),
     "product": Constant(4e-6, 0.2, 0.3e-6, 30e-6),
     "quantise": Constant(4e-6, 0.3, 0.3e-6, 30e-6),
     "attention": Constant(10e-6, 0.5, 1e-6, 50e-6),
@@ -108,6 +111,9 @@ OWN: dict[str, dict[str, Constant]] = {
         "hops": Constant(2.9, 0.3, 0.8, 8),
         # vLLM's block-scaled GEMM takes 57 to 67 us on H100 and H200 however small it is (same source).
         "blocks": Constant(55e-6, 0.2, 1e-6, 100e-6),
+        # Its grouped kernel takes up the scales inside the loop over k; the start is a guess. SGLang and TensorRT-LLM
+        # call other kernels, whose rows show no such share.
+        "block_experts": Constant(0.5, 0.3, 0.1, 1),
         "CDNA3": Constant(1.15, 0.3, 1, 2),
     },
     "sglang": {"mixed": Constant(0.3, 0.5, 0.05, 1)},
@@ -115,20 +121,24 @@ OWN: dict[str, dict[str, Constant]] = {
 }
 """What an engine starts from elsewhere, or has alone. All-reduce starts: custom kernels at 256 bytes, same source."""
 FIXED: dict[str, dict[str, float]] = {
-    "vllm": {"latency": 1, "network": 0.9, "all_to_all": 45e-6},
-    "sglang": {"latency": 1, "network": 0.9, "all_to_all": 45e-6, "blocks": 0, "overlap": 0.8},
-    "trtllm": {"latency": 1, "network": 0.9, "all_to_all": 25e-6, "blocks": 0},
+    "vllm": {"latency": 1, "network": 0.9, "all_to_all": 45e-6, "together": 0},
+    "sglang": {"latency": 1, "network": 0.9, "all_to_all": 45e-6, "blocks": 0, "overlap": 0.8, "together": 0},
+    "trtllm": {"latency": 1, "network": 0.9, "all_to_all": 25e-6, "blocks": 0, "together": 0.5},
 }
 """What the measurements say nothing about. Dispatch and combine within one node at 16 tokens: DeepEP low-latency 36 to
 58 us on H100, H200 and B200; TensorRT-LLM one-sided 19 and 28 us on GB200 (aiconfigurator 0.12.0 data). Network:
 what DeepEP's published 155 and 273 us at 32 GPUs leave beside their start (0.95 and more), and NCCL reaches at two
 nodes; AWS EFA reaches less (0.74 on four p6-b200, ml-engineering). Overlap: SGLang hides expert messages behind the
 other half of a batch (its flag for two-batch overlap; the others do not by default); with 0.8 its published decode on
-72 H100, 92 ms for 256 requests per GPU, comes out within a few percent."""
+72 H100, 92 ms for 256 requests per GPU, comes out within a few percent. Together: 0.5 fits TensorRT-LLM's 92 published
+throughputs with attention data parallelism best (root mean square of the logarithm 0.30, 0.28, 0.27, 0.28 and 0.33 with
+0, 0.25, 0.5, 0.75 and 1; its lengths are all alike, and it may hold prompts back to align them, `attention_dp_config`);
+the schedulers of vLLM and SGLang know nothing of each other's prompts."""
 IDEAL = SpeedProfile(
     bandwidth=1, compute=dict.fromkeys(("fp32", "bf16", "fp16", "fp8", "int8", "fp4"), 1.0), grouped=1, expanded=1,
     cache_bandwidth=1, attention_compute=1, product=0, quantise=0, blocks=0, attention=0, layer=0, routing=0, passes=0,
-    imbalance=1, skew=0, latency=0, hops=0, link=1, network=1, all_to_all=0, step=0, request=0, eager=1, mixed=1,
+    imbalance=1, skew=0, feeding=0, latency=0, hops=0, link=1, network=1, all_to_all=0, step=0, request=0, eager=1,
+    together=1, mixed=1,
 )  # fmt: skip
 
 
@@ -154,6 +164,8 @@ class Curve:
     workload: Workload
     """Its fields are arrays, [rows]."""
     concurrency: Array
+    polled: Array
+    """Decode steps from one look for newcomers to the next."""
 
     def times(self, speed: SpeedProfile) -> tuple[Array, Array]:
         """Predicted time per output token and to first token, seconds, [rows]."""
@@ -167,7 +179,7 @@ class Curve:
             concurrency=self.concurrency,
             capacity=np.inf,
         )
-        first = ttft_of_benchmark(served, waves=WAVES)
+        first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES, polled=self.polled)
         return np.broadcast_to(served.tpot, self.rows.shape), np.broadcast_to(first, self.rows.shape)
 
 
@@ -178,8 +190,12 @@ def measurements() -> pd.DataFrame:
         table[name] = table[name].astype(int)
     for name in ("ttft_ms", "tpot_ms"):
         table[name] = pd.to_numeric(table[name], errors="coerce")
-    table["compare_tpot"] = ~table["flags"].str.contains("|".join(UNUSED_TPOT)) & table["tpot_ms"].notna()
-    table["compare_ttft"] = ~table["flags"].str.contains("|".join(UNUSED_TTFT)) & table["ttft_ms"].notna()
+    table["compare_tpot"] = (
+        ~table["flags"].str.contains("|".join(UNUSED["tpot_ms"])) & table["tpot_ms"].notna()
+    )
+    table["compare_ttft"] = (
+        ~table["flags"].str.contains("|".join(UNUSED["ttft_ms"])) & table["ttft_ms"].notna()
+    )
     table["fit_ttft"] = table["compare_ttft"] & ~table["flags"].str.contains("MTP-POSSIBLE")
     return table
 
@@ -226,6 +242,7 @@ def curves(table: pd.DataFrame) -> list[Curve]:
                 layout=layout,
                 workload=Workload.model_construct(**asked),
                 concurrency=rows["concurrency"].to_numpy(float),
+                polled=rows["flags"].map(steps_between_looks).to_numpy(float),
             )
         )
     return found
@@ -245,8 +262,14 @@ def soft(scaled: Array) -> Array:
     return np.sign(scaled) * np.sqrt(2 * (np.sqrt(1 + scaled**2) - 1))
 
 
-def fit(table: pd.DataFrame, found: Sequence[Curve], *, engine: str) -> dict[str, float]:
-    """The constants of an engine that predict the rows of a table best."""
+def fit(
+    table: pd.DataFrame, found: Sequence[Curve], *, engine: str, begin: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """The constants of an engine that predict the rows of a table best.
+
+    Args:
+        begin: values to search from, where a near solution is known.
+    """
     known = CONSTANTS | OWN[engine]
     names = list(known)
     start = np.log([known[name].start for name in names])
@@ -260,7 +283,8 @@ def fit(table: pd.DataFrame, found: Sequence[Curve], *, engine: str) -> dict[str
         ttft = np.log(times["ttft"] / table["ttft_ms"])[table["fit_ttft"]] / TTFT_SPREAD
         return np.concatenate([soft(np.concatenate([tpot, ttft])), (values - start) / spread])
 
-    inside = np.clip(start, low + 1e-6, high - 1e-6)
+    first = np.log([begin[name] for name in names]) if begin else start
+    inside = np.clip(first, low + 1e-6, high - 1e-6)
     found_at = least_squares(residuals, inside, bounds=(low, high), x_scale=spread, ftol=1e-4, max_nfev=40)
     return {name: float(f"{value:.3g}") for name, value in zip(names, np.exp(found_at.x), strict=True)}
 
@@ -275,15 +299,26 @@ def errors(table: pd.DataFrame, times: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def left_out(table: pd.DataFrame, found: Sequence[Curve], *, engine: str) -> pd.DataFrame:
-    """Errors of every pair of model and GPU under constants fitted without it."""
-    parts = []
-    for _, rows in table.groupby(["model", "gpu"], sort=True):
+def left_out(
+    table: pd.DataFrame, found: Sequence[Curve], *, engine: str, values: Mapping[str, float]
+) -> dict[str, pd.DataFrame]:
+    """Errors of all rows by what was left out: each under constants fitted without the rows like it.
+
+    Args:
+        values: the constants fitted to all rows, to search from.
+    """
+
+    def without(rows: pd.DataFrame) -> pd.DataFrame:
         rest = [curve for curve in found if curve.rows[0] not in rows.index]
         held = [curve for curve in found if curve.rows[0] in rows.index]
-        values = fit(table.drop(rows.index), rest, engine=engine)
-        parts.append(errors(rows, predicted(held, profile(values | FIXED[engine]))))
-    return pd.concat(parts)
+        others = fit(table.drop(rows.index), rest, engine=engine, begin=values)
+        return errors(rows, predicted(held, profile(others | FIXED[engine])))
+
+    once = cache(lambda index: without(table.loc[list(index)]))
+    return {
+        name: pd.concat([once(tuple(rows.index)) for _, rows in table.groupby(same, sort=True)])
+        for name, same in LEFT_OUT.items()
+    }
 
 
 def summary(error: pd.Series[float]) -> dict[str, float]:
@@ -297,16 +332,16 @@ def summary(error: pd.Series[float]) -> dict[str, float]:
     }
 
 
-def written(
-    engine: str, values: dict[str, float], fitted: pd.DataFrame, unseen: pd.DataFrame
-) -> dict[str, Any]:
-    """An engine's entry of speed.yaml."""
+def written(engine: str, values: dict[str, float], found: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """An engine's entry of speed.yaml.
+
+    Args:
+        found: errors of its rows, as fitted and by what was left out.
+    """
     return {
         "profile": profile(values | FIXED[engine]).model_dump(),
         "errors": {
-            f"{name} {kind}": summary(error[name])
-            for kind, error in (("fitted", fitted), ("left out", unseen))
-            for name in ("tpot", "ttft")
+            name: {kind: summary(error[name]) for kind, error in found.items()} for name in ("tpot", "ttft")
         },
     }
 
@@ -317,41 +352,51 @@ HEADER = f"""\
 # Method: least squares, soft-L1 on log(predicted / measured) with {TPOT_SPREAD:.0%} (time per token) and
 # {TTFT_SPREAD:.0%} (first token) as one unit, each constant drawn to a start read from kernel measurements (the script
 # has the starts and their sources).
-# Data: ../measurements/speed.csv; rows flagged {" or ".join(UNUSED_TPOT)} do not count for time per token,
-# rows flagged {" or ".join(UNUSED_TTFT)} not for time to first token.
-# Errors are relative. "left out": every pair of model and GPU predicted by constants fitted without it.
+# Data: ../measurements/speed.csv; rows flagged {" or ".join(UNUSED["tpot_ms"])} do not count for time per token,
+# rows flagged {" or ".join(UNUSED["ttft_ms"])} not for time to first token.
+# Errors are relative. fitted: all rows by these constants; pairs, models, gpus: every pair of model and GPU, every
+# model, every GPU predicted by constants fitted without it.
 """
 
 
-def report(table: pd.DataFrame, fitted: pd.DataFrame, unseen: pd.DataFrame) -> None:
-    """Print the errors, overall and by group."""
-    for kind, error in (("fitted", fitted), ("left out", unseen)):
-        for name in ("tpot", "ttft"):
-            print(f"{name} {kind}: {summary(error[name])}")
+def report(table: pd.DataFrame, found: Mapping[str, pd.DataFrame]) -> None:
+    """Print the errors, overall, by engine and by deployment.
+
+    Args:
+        found: errors of all rows, as fitted and by what was left out.
+    """
     for name in ("tpot", "ttft"):
-        signed = table.assign(fitted=fitted[name].abs(), left_out=unseen[name].abs(), bias=fitted[name])
-        groups = signed.dropna(subset="bias").groupby(["engine", "gpu", "model", "weights"])
-        lines = groups[["fitted", "left_out", "bias"]].median().round(3)
-        print(f"\n{name}, median errors\n{lines.assign(rows=groups.size()).to_string()}")
+        lines = {
+            (engine, kind): summary(error.loc[rows.index, name])
+            for engine, rows in [("all", table), *table.groupby("engine")]
+            for kind, error in found.items()
+        }
+        print(f"\n{name}\n{pd.DataFrame(lines).T.to_string()}")
+    for name in ("tpot", "ttft"):
+        sizes = {kind: error[name].abs() for kind, error in found.items()}
+        signed = table.assign(**sizes, bias=found["fitted"][name]).dropna(subset="bias")
+        groups = signed.groupby(["engine", "gpu", "model", "weights"])
+        medians = groups[[*sizes, "bias"]].median().round(3)
+        print(f"\n{name}, median errors\n{medians.assign(rows=groups.size()).to_string()}")
 
 
 def main() -> None:
     """Fit, cross-validate, print, write."""
     table = measurements()
     document: dict[str, Any] = {"ideal": {"profile": IDEAL.model_dump()}}
-    fitted_all, unseen_all = [], []
+    all_rows: dict[str, list[pd.DataFrame]] = {}
     for engine in ENGINES:
         rows = table[table["engine"] == engine]
         found = curves(rows)
         values = fit(rows, found, engine=engine)
         fitted = errors(rows, predicted(found, profile(values | FIXED[engine])))
-        unseen = left_out(rows, found, engine=engine)
-        document[engine] = written(engine, values, fitted, unseen)
-        fitted_all.append(fitted)
-        unseen_all.append(unseen)
+        wrong = {"fitted": fitted} | left_out(rows, found, engine=engine, values=values)
+        document[engine] = written(engine, values, wrong)
+        for kind, error in wrong.items():
+            all_rows.setdefault(kind, []).append(error)
     # Nothing is measured for SGLang on AMD; its kernels there are those vLLM uses.
     document["sglang"]["profile"]["slower"] = dict(document["vllm"]["profile"]["slower"])
-    report(table, pd.concat(fitted_all), pd.concat(unseen_all))
+    report(table, {kind: pd.concat(parts) for kind, parts in all_rows.items()})
     WRITTEN.write_text(HEADER + "\n" + yaml.safe_dump(document, sort_keys=False, width=110), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.allocator import Store, exact_charge, grouped_charge, two_pool_charge
+from parplan.allocator import Store, charge, exact_charge, grouped_charge, two_pool_charge
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
@@ -549,6 +549,15 @@ def test_no_allocator_takes_less_than_the_model_defines(length: int, batched: in
     assert exact_charge(kept, block=16, length=length).request >= ideal
     assert two_pool_charge(kept, share=0.8, length=length).request >= ideal * (1 - 1e-12)
     assert grouped_charge(kept, allocator=UNIFORM, length=length, batched_tokens=batched).request >= ideal
+
+
+def test_an_engine_that_is_not_told_of_windows_keeps_every_token() -> None:
+    kept = [FULL, SLIDING, group(5, 0, state=1e6)]
+    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, batched_tokens=8192).request
+    assert whole == pytest.approx(8192 * 8192 * 62 + 5e6)
+    allocator = catalog.engines()["trtllm"].memory.allocator
+    assert isinstance(allocator, Exact)
+    assert not allocator.windows
 
 
 def test_two_pools_hold_a_fixed_share_of_windowed_tokens() -> None:

@@ -19,10 +19,9 @@ KINDS = ("tpot", "ttft")
 
 
 @pytest.fixture(scope="module")
-def stated() -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+def stated() -> Any:
     """The file the constants and their errors are kept in."""
-    found: dict[str, dict[str, dict[str, dict[str, float]]]] = yaml.safe_load(calibrate.WRITTEN.read_text())
-    return found
+    return yaml.safe_load(calibrate.WRITTEN.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def measured() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def found(stated: dict[str, dict[str, dict[str, dict[str, float]]]], measured: pd.DataFrame) -> pd.DataFrame:
+def found(stated: Any, measured: pd.DataFrame) -> pd.DataFrame:
     """Relative errors of all rows under the constants of the catalogue."""
     parts = []
     for engine in calibrate.ENGINES:
@@ -59,35 +58,67 @@ def test_time_to_first_token_overall(found: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "tpot", "ttft"), [("vllm", 0.07, 0.20), ("sglang", 0.07, 0.55), ("trtllm", 0.07, 0.25)]
+    ("engine", "tpot", "ttft"), [("vllm", 0.06, 0.18), ("sglang", 0.06, 0.45), ("trtllm", 0.06, 0.20)]
 )
 def test_by_engine(
     measured: pd.DataFrame, found: pd.DataFrame, engine: str, tpot: float, ttft: float
 ) -> None:
-    """SGLang's first tokens are all of DeepSeek-R1 and one other model, and are too early by half."""
+    """SGLang's first tokens are of DeepSeek-R1 and one other model; most come too early, see causes.yaml."""
     own = found.loc[measured.index[measured["engine"] == engine]].abs().median()
     assert own["tpot"] <= tpot
     assert own["ttft"] <= ttft
 
 
 def test_the_stated_errors_are_those_of_the_stated_constants(
-    stated: dict[str, dict[str, dict[str, dict[str, float]]]], measured: pd.DataFrame, found: pd.DataFrame
+    stated: Any, measured: pd.DataFrame, found: pd.DataFrame
 ) -> None:
     for engine in calibrate.ENGINES:
         own = found.loc[measured.index[measured["engine"] == engine]]
         for kind in KINDS:
-            errors = stated[engine]["errors"][f"{kind} fitted"]
+            errors = stated[engine]["errors"][kind]["fitted"]
             assert errors["rows"] == own[kind].count()
             assert errors["median"] == pytest.approx(float(own[kind].abs().median()), abs=0.003)
             assert errors["p90"] == pytest.approx(float(own[kind].abs().quantile(0.9)), abs=0.01)
 
 
-def test_unseen_pairs_of_model_and_gpu(stated: dict[str, dict[str, dict[str, dict[str, float]]]]) -> None:
-    """As the fit recorded them; fitting again takes minutes."""
-    left_out = [stated[engine]["errors"]["tpot left out"] for engine in calibrate.ENGINES]
-    rows = sum(errors["rows"] for errors in left_out)
-    assert sum(errors["rows"] * errors["median"] for errors in left_out) / rows <= 0.10
-    assert sum(errors["rows"] * errors["p90"] for errors in left_out) / rows <= 0.30
+@pytest.mark.parametrize(
+    ("kind", "left_out", "median", "p90"),
+    [
+        ("tpot", "pairs", 0.10, 0.30),
+        ("tpot", "models", 0.11, 0.35),
+        ("tpot", "gpus", 0.10, 0.30),
+        ("ttft", "pairs", 0.25, 0.65),
+        ("ttft", "models", 0.25, 0.65),
+        ("ttft", "gpus", 0.25, 0.65),
+    ],
+)
+def test_what_was_left_out_of_the_fit(
+    stated: Any, kind: str, left_out: str, median: float, p90: float
+) -> None:
+    """As the fit recorded them, engines weighted by rows; fitting again takes minutes."""
+    errors = [stated[engine]["errors"][kind][left_out] for engine in calibrate.ENGINES]
+    rows = sum(one["rows"] for one in errors)
+    assert rows == {"tpot": 993, "ttft": 732}[kind]
+    assert sum(one["rows"] * one["median"] for one in errors) / rows <= median
+    assert sum(one["rows"] * one["p90"] for one in errors) / rows <= p90
+
+
+def test_what_is_left_out_is_left_out(measured: pd.DataFrame) -> None:
+    """Rows turned into nonsense change nothing about how they are predicted when their model is left out."""
+    rows = measured[(measured["engine"] == "sglang") & measured["compare_tpot"]]
+    curves = calibrate.curves(rows)
+    values = {name: one.start for name, one in calibrate.CONSTANTS.items()} | {"mixed": 0.3}
+    one = rows["model"].str.contains("Qwen3-32B")
+    assert 0 < one.sum() < len(rows)
+    spoilt = rows.assign(tpot_ms=rows["tpot_ms"].where(~one, 1e4))
+    honest, blind = (
+        calibrate.left_out(table, curves, engine="sglang", values=values)["models"].loc[
+            rows.index[one], "tpot"
+        ]
+        for table in (rows, spoilt)
+    )
+    predicted, blindly = (1 + honest) * rows["tpot_ms"][one], (1 + blind) * 1e4
+    assert np.allclose(predicted, blindly)
 
 
 def test_throughput_where_requests_queue(measured: pd.DataFrame) -> None:

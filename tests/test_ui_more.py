@@ -20,10 +20,10 @@ from parplan.traffic import replica_of, replicas_for
 from parplan.ui import accuracy_page, load_tab, log_page
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
-from parplan.ui.measured import LEFT_OUT, METRICS, UNITS, marks, quantities
+from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
 from parplan.ui.words import plain
-from parplan.validate import validation
+from parplan.validate import UNUSED, explains, marks, validation, worst_groups
 
 APP = Path(__file__).parents[1] / "app.py"
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -339,7 +339,7 @@ def test_errors_are_those_of_the_report(tab: str) -> None:
     page = shown("accuracy", _measured=tab)
     report = validation(accuracy_page.measurements()[tab])
     quantity = quantities(report)[0]
-    rows = [row for row in report.rows if not marks(row) & set(LEFT_OUT.get(quantity.column, ()))]
+    rows = [row for row in report.rows if not marks(row) & set(UNUSED.get(quantity.column, ()))]
     errors = report.errors(quantity.column, rows=rows)
     assert errors
     assert page.selectbox[0].value == quantity.label
@@ -363,14 +363,14 @@ def test_figures_in_one_unit_can_be_looked_at_alone() -> None:
 
 
 def test_errors_of_what_was_left_out_of_the_fit_stand_beside_those_of_the_fit() -> None:
-    left_out = shown("accuracy", _measured="Speed").dataframe[1].value
-    medians = {
-        name: row["Median error"] for _, row in left_out.iterrows() for name in row["Group"].split(", ")
-    }
-    for engine in ("vllm", "sglang", "trtllm"):
-        errors = catalog.engines()[engine].errors
-        assert errors
-        assert medians[engine] == errors.tpot_left_out.median
+    table = shown("accuracy", _measured="Speed").dataframe[1].value
+    assert list(table.columns) == ["Engine", *accuracy_page.UNSEEN.values()]
+    for engine in (catalog.engines()[name] for name in ("vllm", "sglang", "trtllm")):
+        assert engine.errors
+        (row,) = table[table["Engine"] == engine.label].to_dict("records")
+        for kind, words in accuracy_page.UNSEEN.items():
+            errors = getattr(engine.errors.tpot, kind)
+            assert row[words] == f"{errors.median:.1%} ({errors.p90:.0%})"
 
 
 def test_only_the_open_tab_is_predicted() -> None:
@@ -399,14 +399,45 @@ def test_errors_by_any_group_come_worst_first(kind: str) -> None:
 
 def test_the_worst_groups_are_named_and_are_worse_than_all_together() -> None:
     report = validation(accuracy_page.measurements()["Speed"])
-    named = accuracy_page.worst_groups(report, "tpot_ms")
+    named = worst_groups(report, "tpot_ms", causes=catalog.causes())
     overall = report.errors("tpot_ms")
     assert named
     assert overall
-    medians = [float(words.rpartition("%")[0].rpartition(" ")[2]) / 100 for words in named]
+    medians = [group.errors.median for group in named]
     assert medians == sorted(medians, reverse=True)
-    assert medians[-1] >= overall.median - 0.001
-    assert accuracy_page.worst_groups(replace(report, rows=()), "tpot_ms") == []
+    assert medians[-1] > overall.median
+    assert worst_groups(replace(report, rows=()), "tpot_ms", causes=()) == []
+
+
+def test_every_cause_explains_rows_of_the_catalogue() -> None:
+    """None is about nothing, and each is read where it belongs."""
+    reports = [validation(path) for path in accuracy_page.measurements().values()]
+    for cause in catalog.causes():
+        assert any(
+            explains(cause, row, column=column)
+            for report in reports
+            for row in report.rows
+            for column in cause.columns
+            if column in report.measured
+        ), cause.why
+
+
+def test_the_page_says_why_the_worst_groups_are() -> None:
+    said = "\n".join(one.value for one in shown("accuracy", _measured="Speed").markdown)
+    assert "The worst groups, and why" in said
+    assert "prefix cache" in said
+
+
+def test_the_example_file_is_read_as_it_is() -> None:
+    found = accuracy_page.read(accuracy_page.example().encode())
+    assert len(found.rows) == accuracy_page.EXAMPLE_ROWS
+    assert all(row.predicted for row in found.rows)
+
+
+def test_points_lead_to_where_they_were_read() -> None:
+    table = shown("accuracy", _measured="Speed").dataframe[-1].value
+    assert table["Link"].notna().mean() > 0.98
+    assert table["Link"].dropna().str.startswith("https://").all()
 
 
 def test_a_point_on_the_diagonal_is_right() -> None:

@@ -92,7 +92,7 @@ def _inside_fix(case: Case) -> str:
 
 def _expanded(stored: Format, *, gpu: Gpu) -> bool:
     """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
-    return stored.bits < UNQUANTISED_BITS and gpu.arithmetic(stored.arithmetic) != stored.arithmetic
+    return stored.bits < UNQUANTISED_BITS and gpu.expands(stored.arithmetic)
 
 
 UNWISE: tuple[Rule, ...] = (

@@ -11,34 +11,46 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.calibration import Errors
+from parplan.calibration import Cause, Errors
 from parplan.refit import FACTORS, refit
 from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, theme
-from parplan.ui.measured import LEFT_OUT, MARKS, Quantity, marks, quantities
+from parplan.ui.measured import Quantity, quantities
 from parplan.ui.words import plain
 from parplan.validate import (
     GROUPS,
+    MARKS,
     SPEED_COLUMNS,
+    UNUSED,
     VERDICT,
     Report,
     Row,
+    marks,
     number,
     relative_error,
     report_of,
+    source_url,
     validation,
+    worst_groups,
+    written_group,
 )
 
 YOURS = "Yours"
 MOST_ROWS = 2000
 """Rows of an uploaded file that are predicted."""
-FEWEST = 5
-"""Rows a group must have to be named among the worst."""
+EXAMPLE_ROWS = 3
+"""Rows of the example file."""
+MOST_GROUPS = 12
+"""Worst groups that are named."""
+WORST_HEIGHT = 320
+"""Pixels they take; the rest scrolls."""
 ENGINE = "engine"
-FITTED = {"tpot_ms": "tpot_left_out", "ttft_ms": "ttft_left_out"}
-"""Columns the speed constants are fitted to, and their errors in cross-validation."""
-FILTERED = GROUPS[:4]
+FITTED = {"tpot_ms": "tpot", "ttft_ms": "ttft"}
+"""Columns the speed constants are fitted to, and the name of their errors in cross-validation."""
+UNSEEN = {"fitted": "(saw all)", "pairs": "model on GPU", "models": "model", "gpus": "GPU"}
+"""What the constants did not know when they predicted a point, by the name of the error."""
+FILTERED = GROUPS
 """Kinds of group that can be picked from."""
 RUN = {
     "version": "Version",
@@ -98,6 +110,15 @@ def _yours() -> Report | None:
         "A CSV file with the columns of a file in catalogs/measurements: at most 1 MB, of which "
         f"{MOST_ROWS:,} rows are read. It is gone when you leave."
     )
+    st.download_button(
+        "Example file",
+        example,
+        file_name="measurements.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        help="Times per token and to first token; flags, versions and formats may be empty.",
+    )
     given = st.file_uploader("Your measurements", type="csv", key="_yours")
     if given is None:
         return None
@@ -106,6 +127,12 @@ def _yours() -> Report | None:
     except (ValueError, csv.Error) as error:
         st.text(f"Not read: {error}")
         return None
+
+
+def example() -> str:
+    """The head and the first rows of the catalogue's times, to fill in."""
+    lines = measurements()["Speed"].read_text(encoding="utf-8").splitlines()
+    return "\n".join(lines[: 1 + EXAMPLE_ROWS]) + "\n"
 
 
 @st.cache_resource(show_spinner="Predicting every measurement", scope="session", max_entries=1)
@@ -165,7 +192,7 @@ def _report(name: str, found: Report) -> None:
         st.text("No row could be predicted.")
         _skipped(found)
         return
-    with st.grid(5, min_column_width=150):
+    with st.grid(len(FILTERED) + 1, min_column_width=150):
         label = st.selectbox("Measured", list(compared), key=f"_quantity_{name}")
         picked = {kind: _picked(name, found, kind) for kind in FILTERED}
     quantity = compared[label]
@@ -181,7 +208,9 @@ def _report(name: str, found: Report) -> None:
         _picture(name, within, quantity)
     with right:
         _groups(name, within, quantity.column)
+    if name != YOURS:
         _left_out_in_turn(quantity)
+    _worst(within, quantity.column, causes=() if name == YOURS else catalog.causes())
     _rows(name, within, quantity)
     if within.verdicts:
         st.text(verdict_words(within))
@@ -205,7 +234,7 @@ def _left_out(name: str, found: Report, quantity: Quantity) -> set[str]:
             "Leave out rows marked",
             known,
             selection_mode="multi",
-            default=[mark for mark in LEFT_OUT.get(quantity.column, ()) if mark in known],
+            default=[mark for mark in UNUSED.get(quantity.column, ()) if mark in known],
             key=f"_marks_{name}_{quantity.column}",
             help="  \n".join(f"{mark}: {MARKS[mark]}." for mark in known),
         )
@@ -213,7 +242,7 @@ def _left_out(name: str, found: Report, quantity: Quantity) -> set[str]:
 
 
 def _overall(within: Report, column: str) -> None:
-    """The error over all rows that are left, and the groups that are worst."""
+    """The error over all rows that are left."""
     errors = within.errors(column)
     if errors is None:
         return
@@ -222,25 +251,17 @@ def _overall(within: Report, column: str) -> None:
             shown = f"{value:+.1%}" if label == "Bias" else f"{value:.1%}"
             st.metric(label, shown, border=True, help=SHOWN[label])
         st.metric("Points compared", f"{errors.count:,}", border=True)
-    if named := worst_groups(within, column):
-        st.text(f"Worst: {'; '.join(named)}.")
 
 
-def worst_groups(within: Report, column: str, *, most: int = 4) -> list[str]:
-    """The groups with the largest median error, in words; small groups are left out, so are those that are all rows."""
-    overall = within.errors(column)
-    if overall is None:
-        return []
-    found = [
-        (
-            errors.median,
-            f"{heading(kind)} {value} {errors.median:.1%} ({errors.count} rows)",
-        )
-        for kind in within.kinds
-        for value, errors in within.by_group(kind, column).items()
-        if FEWEST <= errors.count < overall.count and errors.median > overall.median
-    ]
-    return [words for _, words in sorted(found, reverse=True)[:most]]
+def _worst(within: Report, column: str, *, causes: Sequence[Cause]) -> None:
+    """The groups that are worst, and why."""
+    groups = worst_groups(within, column, causes=causes, most=MOST_GROUPS)
+    if not groups:
+        return
+    st.markdown("**The worst groups, and why**")
+    with st.container(height=WORST_HEIGHT, key="worst_groups"):
+        for group in groups:
+            st.markdown(f"- {plain(written_group(group))}")
 
 
 def _picture(name: str, within: Report, quantity: Quantity) -> None:
@@ -302,21 +323,35 @@ def _left_out_in_turn(quantity: Quantity) -> None:
     """Errors of the speed constants on models and GPUs they were not fitted to."""
     if quantity.column not in FITTED:
         return
-    rows: dict[Errors, list[str]] = {}
-    for engine in catalog.engines().values():
-        if engine.errors:
-            rows.setdefault(getattr(engine.errors, FITTED[quantity.column]), []).append(engine.name)
-    st.markdown("**Each pair of model and GPU left out of the fit in turn**")
+    st.markdown("**Predicted by constants that never saw ...**")
     st.dataframe(
-        pd.DataFrame(
-            [_error_row(", ".join(names), (e.rows, e.median, e.p90, e.bias)) for e, names in rows.items()],
-            columns=["Group", "Rows", *SHOWN],
-        ),
+        unseen_table(FITTED[quantity.column]),
         key="left_out_in_turn",
         hide_index=True,
-        column_config=ERRORS,
+        column_config={"Engine": st.column_config.TextColumn(pinned=True)},
         alt="Errors on models and GPUs that the constants were not fitted to, by engine",
     )
+    st.caption(
+        "Median error (90th percentile). The bands beside the plan's times are these: the less was measured of a plan, "
+        "the wider."
+    )
+
+
+def unseen_table(time: str) -> pd.DataFrame:
+    """Errors of one kind of time in cross-validation, by engine and what was left out of the fit."""
+    return pd.DataFrame(
+        [
+            {"Engine": engine.label}
+            | {words: _errors_words(getattr(errors, kind)) for kind, words in UNSEEN.items()}
+            for engine in catalog.engines().values()
+            if engine.errors and "-" not in engine.name
+            for errors in [getattr(engine.errors, time)]
+        ]
+    )
+
+
+def _errors_words(errors: Errors) -> str:
+    return f"{errors.median:.1%} ({errors.p90:.0%})"
 
 
 def _rows(name: str, within: Report, quantity: Quantity) -> None:
@@ -331,6 +366,7 @@ def _rows(name: str, within: Report, quantity: Quantity) -> None:
             "Measured": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Predicted": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),
             "Error": st.column_config.NumberColumn(format="percent"),
+            "Link": st.column_config.LinkColumn(display_text="Open", width="small", help="Where it was read"),
         },
         alt="Every measurement with its prediction and its source",
     )
@@ -345,6 +381,7 @@ def points_table(rows: Sequence[Row], column: str) -> pd.DataFrame:
 
 def _point_row(row: Row, column: str) -> Mapping[str, object]:
     return {
+        "Link": source_url(row.cells.get("source", "")),
         **{heading(kind): group for kind, group in row.group.items()},
         **{label: row.cells[cell] for cell, label in RUN.items() if cell in row.cells},
         "Measured": number(row.cells[column]),

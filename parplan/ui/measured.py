@@ -1,4 +1,4 @@
-"""What measurements are of, and the marks they carry, in words people read."""
+"""What measurements are of, in words people read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,15 +33,6 @@ METRICS = {
     "e2e_latency_s": "time of a whole request, s",
 }
 """Metrics of files that state one figure a row."""
-MARKS = {
-    "QUEUED": "the first token took more than 15 % of a request: the KV cache or the engine's slots held requests back",
-    "MTP-POSSIBLE": "the source does not say whether tokens were drafted (multi-token prediction)",
-    "KV-DTYPE-UNKNOWN": "the source does not say the format of the KV cache; bf16 is assumed",
-    "DERIVED": "computed from other figures of the same source",
-}
-"""Marks of rows, and what they mean."""
-LEFT_OUT = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN")}
-"""Marks of rows that say little about a column: left out unless asked for."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +58,3 @@ def quantities(found: Report) -> Sequence[Quantity]:
     ]
     metrics = found.by_group("metric", "value") if "value" in found.measured else {}
     return [*columns, *(Quantity("value", METRICS.get(metric, metric), metric) for metric in metrics)]
-
-
-def marks(row: Row) -> set[str]:
-    """The marks a row carries, notes in brackets aside."""
-    return {mark.partition("(")[0] for mark in row.cells.get("flags", "").split(";") if mark}

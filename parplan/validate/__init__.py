@@ -9,6 +9,7 @@ too little, is skipped, and says why.
 from parplan.validate.cells import Cells, RowError, number
 from parplan.validate.deployments import Deployment, deployment
 from parplan.validate.files import report_of, validation
+from parplan.validate.marks import MARKS, UNUSED, comparable, marks
 from parplan.validate.memory_rows import MEMORY_COLUMNS, memory_gpu, memory_layout, settings_of
 from parplan.validate.names import (
     base_name,
@@ -20,6 +21,7 @@ from parplan.validate.names import (
     transformer_named,
     weight_format,
 )
+from parplan.validate.origins import source_url
 from parplan.validate.report import (
     GROUPS,
     VERDICT,
@@ -32,7 +34,7 @@ from parplan.validate.report import (
     write_rows,
     written_report,
 )
-from parplan.validate.speed_rows import SPEED_COLUMNS
+from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, steps_between_looks
 from parplan.validate.throughput_rows import (
     MANY,
     THROUGHPUT_COLUMNS,
@@ -43,13 +45,17 @@ from parplan.validate.throughput_rows import (
     stated_tokens,
     static_batch,
 )
+from parplan.validate.worst import explains, worst_groups, written_group
 
 __all__ = [
+    "BENCHMARK_WAVES",
     "GROUPS",
     "MANY",
+    "MARKS",
     "MEMORY_COLUMNS",
     "SPEED_COLUMNS",
     "THROUGHPUT_COLUMNS",
+    "UNUSED",
     "VERDICT",
     "Cells",
     "Deployment",
@@ -61,11 +67,14 @@ __all__ = [
     "benchmark_kv",
     "benchmark_layout",
     "benchmark_run",
+    "comparable",
     "deployment",
     "engine_named",
+    "explains",
     "gpu_named",
     "known_gpu",
     "kv_format",
+    "marks",
     "measured_fit",
     "memory_gpu",
     "memory_layout",
@@ -76,11 +85,15 @@ __all__ = [
     "report_json",
     "report_of",
     "settings_of",
+    "source_url",
     "stated_tokens",
     "static_batch",
+    "steps_between_looks",
     "transformer_named",
     "validation",
     "weight_format",
+    "worst_groups",
     "write_rows",
+    "written_group",
     "written_report",
 ]

@@ -61,5 +61,7 @@ def deployment(cells: Cells, *, weights: str, kv: str, version: str, layout: Lay
         precision=precision,
         engine=engine,
         layout=layout,
-        assumed_build=bool(stored and stored.arithmetic == "fp4" and not published_in(transformer, stored)),
+        assumed_build=bool(
+            stored and stored.arithmetic in ("fp4", "fp4xfp8") and not published_in(transformer, stored)
+        ),
     )

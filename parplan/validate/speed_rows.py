@@ -1,5 +1,6 @@
 """Times to first and per output token at fixed concurrency, predicted."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,20 @@ SPEED_COLUMNS = ("ttft_ms", "tpot_ms")
 BENCHMARK_WAVES = 10
 """Requests a benchmark sends through each client, all clients starting at once (InferenceX: num_prompts = 10 x
 concurrency, request rate infinite)."""
+
+
+POLLED = re.compile(r"\bPOLLED-([1-9]\d{0,3})\b")
+"""Flag of a run whose engine was told to look for newcomers every so many decode steps only."""
+
+
+def steps_between_looks(flags: str) -> int:
+    """Decode steps from one look for newcomers to the next, as a row's flags say; 1 where they do not.
+
+    >>> steps_between_looks("MTP-POSSIBLE;POLLED-30"), steps_between_looks("QUEUED")
+    (30, 1)
+    """
+    found = POLLED.search(flags)
+    return int(found[1]) if found else 1
 
 
 def speed_run(cells: Cells) -> tuple[Deployment, Gpu, Workload]:
@@ -54,8 +69,10 @@ def speed_row(cells: Cells) -> Row:
     }
     held = memory(run.transformer, run.precision, **asked)
     served = serve(run.transformer, run.precision, **asked, capacity=held.capacity)
+    polled = steps_between_looks(cells.get("flags", ""))
+    first = ttft_of_benchmark(served, waves=BENCHMARK_WAVES, polled=polled)
     predicted = {
-        "ttft_ms": float(np.squeeze(ttft_of_benchmark(served, waves=BENCHMARK_WAVES))) / MS,
+        "ttft_ms": float(np.squeeze(first)) / MS,
         "tpot_ms": float(np.squeeze(served.tpot)) / MS,
     }
     return Row(cells, predicted=predicted, group=run.group(gpu=gpu.name))
