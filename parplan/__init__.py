@@ -32,6 +32,9 @@ LAYERS: tuple[str, ...] = (
     # decisions
     "objections",
     "planner",
+    "choice",
+    "ladder",
+    "runner_up",
     "advice",
     "comparison",
     "products",

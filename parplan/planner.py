@@ -17,7 +17,7 @@ from parplan.objections import Case, Objection, broken, narrower_tensor, objecti
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.units import Array
-from parplan.workload import Workload
+from parplan.workload import Objective, Workload
 
 Mask: TypeAlias = NDArray[np.bool_]
 Counts: TypeAlias = NDArray[np.int64]
@@ -77,6 +77,7 @@ class Problem:
     """Most GPUs one replica may use."""
     fixed: Mapping[str, int]
     """Layout fields the user has fixed."""
+    objective: Objective = "cost"
 
 
 def sizes(limit: int) -> Counts:
@@ -299,6 +300,13 @@ class Result:
     def possible(self) -> Mask:
         """Legal layouts at batches their KV pool holds, [layouts, batches]."""
         return self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
+
+    @cached_property
+    def timely(self) -> Mask:
+        """Of those, the ones that meet both targets; without targets all do, [layouts, batches]."""
+        workload = self.problem.workload
+        tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
+        return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
 
     def frontier(self, *, family: str | None = None) -> tuple[Counts, Counts]:
         """Layouts and batches no other beats in both tokens/s per user and tokens/s per GPU, fastest for a user first.

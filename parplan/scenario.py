@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field
 
 from parplan import catalog
-from parplan.advice import Advice, advise, recommended_index, verdict
+from parplan.advice import Advice, advise, shortfall, verdict
 from parplan.calibration import SCALE_LIMITS
+from parplan.choice import recommended_index
 from parplan.confidence import Confidence, confidence
 from parplan.fit import longest_request, most_requests
 from parplan.formats import Precision
@@ -26,7 +27,7 @@ from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
 from parplan.units import GIB, MS
-from parplan.workload import Workload
+from parplan.workload import OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
 """Version of the link format; raised when a field changes its name or meaning."""
@@ -91,6 +92,10 @@ class Scenario(Value):
     """Target for the time to first token, ms. 0: no target."""
     tpot: Milliseconds = 0
     """Target for the time per output token, ms. 0: no target."""
+    objective: str = "cost"
+    """What the best layout is, of those that hold every request and meet the targets. "cost": the one with the fewest
+    GPUs to buy; "throughput": the one that delivers the most tokens/s per GPU when its replicas are filled up as far as
+    memory and targets allow; "latency": the one with the shortest time per output token, then to the first."""
     prefix: float = Field(default=0, ge=0, le=95, allow_inf_nan=False)
     """Share of prompt tokens found in the prefix cache, percent."""
     draft: int = Field(default=0, ge=0, le=16)
@@ -249,6 +254,18 @@ def gpu_asked_for(scenario: Scenario) -> Gpu:
     return catalog.named("GPU", scenario.gpu, catalog.gpus())
 
 
+def objective_asked_for(scenario: Scenario) -> Objective:
+    """The objective a scenario asks for.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+    """
+    for name in OBJECTIVES:
+        if name == scenario.objective:
+            return name
+    raise catalog.UnknownNameError("objective", scenario.objective, OBJECTIVES)
+
+
 def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
     """Machines to have, at the prices the user pays: the one place where discounts and own prices come in.
 
@@ -349,6 +366,7 @@ def problem_of(scenario: Scenario) -> Problem:
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
+        objective=objective_asked_for(scenario),
     )
 
 
@@ -400,7 +418,7 @@ def _elsewhere(problem: Problem) -> Elsewhere:
         gpu=problem.gpu,
         plan=best,
         confidence=None if best is None else confidence(problem, layout=best.layout),
-        words=verdict(result, best),
+        words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),
     )
 
 

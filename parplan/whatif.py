@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parplan.advice import INDISTINCT, candidates, recommended_index
+from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
 from parplan.planner import Counts, Problem, Result, picked, solve

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
-from parplan.advice import candidates
+from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
 from parplan.scenario import ways_out
@@ -143,16 +143,18 @@ def test_targets_nothing_meets_are_said_to_be_missed() -> None:
     answer = plan(Scenario(model=LLAMA, tpot=0.1))
     assert answer.advice.recommended is not None
     assert not answer.advice.recommended.in_time
-    assert "meets the targets" in answer.advice.verdict
+    assert "misses the targets" in answer.advice.verdict
+    assert "No layout" in answer.advice.shortfall
     assert [rung.name for rung in answer.advice.ladder if rung.plan is None] == ["meets targets", "survives"]
 
 
 def test_nothing_is_a_dead_end() -> None:
-    """405B in BF16 on one L4 node: the verdict says what is missing, and each way out really works."""
+    """405B in BF16 on one L4 node: it is said what is missing, and each way out really works."""
     scenario = Scenario(model=BIG_LLAMA, weights="bf16", gpu="l4", budget=8)
     answer = plan(scenario)
     assert answer.advice.recommended is None
-    assert "does not" in answer.advice.verdict
+    assert "does not run" in answer.advice.verdict
+    assert "leave nothing for KV" in answer.advice.shortfall
     ways = ways_out(scenario)
     assert ways
     for way in ways:

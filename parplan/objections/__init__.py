@@ -11,18 +11,20 @@ from typing import Literal
 
 import numpy as np
 
-from parplan.objections.case import Case, Mask, Objection, Rule, divisors, nearest
+from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest
 from parplan.objections.hard import HARD
 from parplan.objections.hardware import HARDWARE
-from parplan.objections.unwise import UNWISE, narrower_tensor
+from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 
 __all__ = [
+    "CLEAR_GAIN",
     "RULES",
     "Case",
     "Objection",
     "Rule",
     "broken",
     "divisors",
+    "joined_gpus",
     "narrower_tensor",
     "nearest",
     "objection",

@@ -6,9 +6,9 @@ from datetime import date
 import pandas as pd
 import streamlit as st
 
-from parplan.advice import Rung
 from parplan.cost import cost_per_million_tokens, energy_per_token
 from parplan.instances import Purchase
+from parplan.ladder import Rung
 from parplan.scenario import Answer, price_terms
 from parplan.ui.prices import price_day, worth
 from parplan.ui.words import cited, counted, plain, sentence, significant

@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.advice import best_index, recommended_index
+from parplan.choice import best_index, recommended_index
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url

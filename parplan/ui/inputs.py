@@ -292,6 +292,7 @@ def sidebar() -> None:
             _number("ttft", "First token, ms", step=50)
         with right:
             _number("tpot", "Each token, ms", step=1)
+        _choose("objective", "Best layout by")
         for title, fields in FOLDED.items():
             with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
                 if group.open or any(_in_use(name) for name in fields):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.advice import recommended_index
+from parplan.choice import fullest_rate, recommended_index
 from parplan.objections import objections
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
@@ -24,6 +24,10 @@ COLUMNS = {
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
+    "Filled up": st.column_config.NumberColumn(
+        format="%,.0f",
+        help="The most tokens/s per GPU at any number of requests that fits and meets the targets",
+    ),
     "Requests held": st.column_config.NumberColumn(
         format="localized", help="Of full length, in the KV cache"
     ),
@@ -84,6 +88,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "ms/token": serving.tpot / MS,
         "First token, ms": serving.ttft / MS,
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
+        "Filled up": fullest_rate(result)[:, None],
         "Requests held": memory.capacity,
         "KV tokens": memory.kv_tokens,
     }

@@ -7,8 +7,9 @@ from functools import lru_cache
 import pandas as pd
 import streamlit as st
 
-from parplan.advice import Rung, candidates
+from parplan.choice import candidates
 from parplan.instances import Purchase
+from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario, ways_out
 from parplan.ui import charts, inputs
 from parplan.ui.figures import clickable, draw, theme

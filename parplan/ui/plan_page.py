@@ -79,6 +79,8 @@ def _headline(answer: Answer) -> None:
     link = share_url(answer.scenario, base=st.context.url or "")
     with words:
         st.subheader(plain(answer.advice.verdict), anchor=False)
+        if answer.advice.shortfall:
+            st.text(answer.advice.shortfall)
         if assumed := answer.result.problem.transformer.assumed:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with actions:
