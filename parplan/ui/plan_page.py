@@ -80,7 +80,7 @@ def _headline(answer: Answer) -> None:
     with words:
         st.subheader(plain(answer.advice.verdict), anchor=False)
         if answer.advice.shortfall:
-            st.text(answer.advice.shortfall)
+            st.markdown(plain(answer.advice.shortfall))
         if assumed := answer.result.problem.transformer.assumed:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with actions:
