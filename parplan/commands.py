@@ -17,6 +17,7 @@ from parplan.formats import LINEAR, Component, Format
 from parplan.layout import Cuts, Layout
 from parplan.memory import Memory
 from parplan.planner import Problem
+from parplan.transformer import Compressed
 from parplan.units import Bytes, gib
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -533,8 +534,13 @@ def _unread(problem: Problem, *, dialect: Dialect) -> str:
 
 
 def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> str | None:
-    """The engine's name of the KV format, where it must be told: by itself it does as the checkpoint asks."""
+    """The engine's name of the KV format, where it must be told: by itself it does as the checkpoint's config asks.
+
+    No config asks for the FP8 cache of compressed attention, and not every version takes it by itself (vLLM PR 54233).
+    """
     wanted = problem.precision.kv.name
+    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+        return names.get(wanted)
     native = problem.transformer.native_kv if published else None
     by_itself = native or ("fp16" if wanted == "fp16" else "bf16")
     return None if wanted == by_itself else names.get(wanted)

@@ -1,5 +1,6 @@
 """Which layout is recommended under each objective, and what the second best would take to win."""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from parplan import Answer, Scenario, plan
 from parplan.catalog import UnknownNameError
 from parplan.choice import INDISTINCT, UNWISE, bought_gpus, fullest_rate, recommended_index, wise
+from parplan.commands import launch
 from parplan.links import from_query, to_query
 from parplan.scenario import plans_across, problem_of
 from parplan.whatif import winner, winner_map
@@ -187,3 +189,28 @@ def test_the_second_best_wins_at_the_requests_it_names() -> None:
     result = plan(answer.scenario.model_copy(update={"concurrency": few})).result
     rate = result.at_asked(result.serving.tokens_per_s)
     assert rate[second.plan.index] > rate[best.index] * (1 + INDISTINCT)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_recommended_can_be_started(engine: str, objective: str) -> None:
+    """Planner and commands agree: the engine has flags for every layout recommended for it, second best included."""
+    models = ((LLAMA, "fp8"), (DEEPSEEK, "native"), (GPT_OSS, "native"), ("Qwen/Qwen3-235B-A22B", "bf16"),
+              ("meta-llama/Meta-Llama-3.1-405B", "bf16"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "native"))  # fmt: skip
+    seen = 0
+    for (model, weights), gpu in itertools.product(models, ("h100-sxm", "b200-sxm", "l40s", "gb200-nvl72")):
+        for prompt, concurrency, budget in ((512, 1, 16), (65_536, 64, 32), (4096, 1024, 0)):
+            asked = {"prompt": prompt, "concurrency": concurrency, "budget": budget}
+            scenario = Scenario(
+                model=model, weights=weights, gpu=gpu, engine=engine, objective=objective, **asked
+            )
+            answer = plan(scenario)
+            second = answer.advice.runner_up
+            for found in (answer.advice.recommended, second and second.plan):
+                if found:
+                    seen += 1
+                    start = launch(
+                        answer.result.problem, layout=found.layout, memory=found.memory, engine_name=engine
+                    )
+                    assert start.commands, (scenario.changed(), str(found.layout), start.cannot)
+    assert seen > 50

@@ -192,7 +192,7 @@ def test_experts_may_be_uneven_where_the_engine_lets_them(
         ("trtllm", Layout(tensor=8, expert=4), None),  # each expert cut in two
         ("vllm", Layout(tensor=8, expert=4), "expert-groups"),
         ("sglang", Layout(tensor=8, expert=4), "expert-groups"),
-        ("trtllm", Layout(tensor=8, expert=8, context=2), "context-experts"),
+        ("trtllm", Layout(tensor=8, context=2), "cut-missing"),
         ("vllm", Layout(tensor=8, context=2), "cut-missing"),
         ("sglang", Layout(tensor=8, decode_context=8), "cut-missing"),
         ("vllm", Layout(tensor=8, decode_context=8), None),

@@ -37,6 +37,43 @@ def test_a_dense_model_is_never_cut_by_experts() -> None:
     assert (np.asarray(layout.expert) == 1).all()
 
 
+def tried(**fields: object) -> set[Layout]:
+    problem = problem_of(Scenario(**{"weights": "native", "gpu": "h200-sxm"} | fields))
+    layout = candidate_layouts(problem)
+    return {layout.one(i) for i in range(layout.shape[0])}
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout"),
+    [
+        ({"model": DEEPSEEK, "budget": 40}, Layout(data=40, expert=40)),  # five nodes
+        ({"model": LLAMA, "budget": 40}, Layout(tensor=8, pipeline=5)),
+        ({"model": LLAMA, "budget": 56}, Layout(tensor=8, pipeline=7)),
+        ({"model": DEEPSEEK, "budget": 144}, Layout(data=144, expert=144)),
+        ({"model": DEEPSEEK, "gpu": "gb200-nvl72", "budget": 72}, Layout(data=72, expert=72)),
+        ({"model": LLAMA, "gpu": "gb200-nvl72", "budget": 72}, Layout(tensor=64)),
+        ({"model": "zai-org/GLM-4.5", "budget": 40}, Layout(data=40, expert=40)),  # 160 experts
+        ({"model": "zai-org/GLM-4.5", "budget": 64}, Layout(data=20, expert=20)),
+        (
+            {"model": "Qwen/Qwen2.5-14B-Instruct", "weights": "bf16", "budget": 8},
+            Layout(tensor=5),
+        ),  # 40 heads
+        ({"model": DEEPSEEK, "budget": 16}, Layout(tensor=16, decode_context=16)),
+        ({"model": DEEPSEEK, "budget": 16}, Layout(tensor=16, decode_context=8)),  # within a node
+        ({"model": DEEPSEEK, "budget": 1152}, Layout(data=1152, expert=1)),
+    ],
+)
+def test_sizes_are_not_only_powers_of_two(fields: dict[str, object], layout: Layout) -> None:
+    assert layout in tried(**fields)
+
+
+def test_a_budget_of_sixteen_racks_is_planned() -> None:
+    result = solve(problem_of(Scenario(model=DEEPSEEK, weights="native", gpu="gb200-nvl72", budget=1152)))
+    assert result.gpus.max() == 1152
+    assert result.legal.sum() > 1000
+    assert result.problem.budget == 1152
+
+
 def test_fixed_cuts_are_kept_even_beyond_the_budget() -> None:
     layout = candidate_layouts(problem_of(Scenario(model=LLAMA, tensor=8, pipeline=4, budget=8)))
     assert layout.gpus.tolist() == [32]

@@ -189,17 +189,6 @@ HARD: tuple[Rule, ...] = (
         "TensorRT-LLM docs, Parallelism: attention TP or attention DP",
     ),
     Rule(
-        "context-experts",
-        "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.context > 1) & (c.layout.expert > 1),
-        lambda c: (
-            f"TensorRT-LLM has no context parallelism of {whole(c.layout.context)} together with "
-            f"{whole(c.layout.expert)} expert groups."
-        ),
-        always("Use EP1 or CP1."),
-        "TensorRT-LLM mapping.py @05ebebb: CP don't support MoE tp/ep yet",
-    ),
-    Rule(
         "cut-missing",
         "error",
         _cut_missing,
