@@ -143,6 +143,8 @@ class Scenario(Value):
     """Fix the number of expert groups. 0: try all."""
     context: Cut = 0
     """Fix the context-parallel width of prefill. 0: try all."""
+    redundant: int = Field(default=0, ge=0, le=1024)
+    """Copies of busy experts in every layer, over all GPUs together, that even out the load (EPLB). 0: none."""
     decode_context: Cut = 0
     """Fix how many ways a tensor group cuts the KV cache along the sequence. 0: try all."""
 
@@ -326,6 +328,7 @@ def settings_of(scenario: Scenario) -> Settings:
         max_num_seqs=scenario.slots or None,
         max_batched_tokens=scenario.step_tokens or None,
         mtp=scenario.draft > 0,
+        redundant_experts=scenario.redundant,
         **{name: amount * GIB for name, amount in overheads.items() if amount >= 0},
     )
 

@@ -183,6 +183,26 @@ def test_experts_may_be_uneven_where_the_engine_lets_them(
     assert (found.get("experts-even") or found.get("experts-uneven")) == severity
 
 
+def test_copies_of_experts_need_whole_experts() -> None:
+    of = problem("deepseek-ai/DeepSeek-V3", gpu="h200-sxm", redundant=32)
+    assert rules_broken(of, Layout(tensor=16))["copies-whole"] == "error"
+    assert "copies-whole" not in rules_broken(of, Layout(data=16, expert=16))
+    assert "copies-whole" not in rules_broken(replace(of, settings=Settings()), Layout(tensor=16))
+    llama = problem("meta-llama/Llama-3.3-70B-Instruct", "fp8", redundant=8)
+    assert rules_broken(llama, Layout(tensor=2))["copies-of-none"] == "warning"
+
+
+@pytest.mark.parametrize(
+    ("kv", "gpu", "broken"),
+    [("bf16", "h200-sxm", True), ("fp8", "h200-sxm", False), ("bf16", "b200-sxm", False),
+     ("bf16", "rtx-pro-6000-server", True), ("bf16", "mi300x", False)],
+)  # fmt: skip
+def test_a_compressed_cache_is_fp8_where_vllm_has_no_other(kv: str, gpu: str, *, broken: bool) -> None:
+    of = problem("deepseek-ai/DeepSeek-V4-Flash", gpu=gpu)
+    of = replace(of, precision=of.precision.model_copy(update={"kv": FORMATS[kv]}))
+    assert ("compressed-cache" in rules_broken(of, Layout(tensor=8))) == broken
+
+
 @pytest.mark.parametrize(
     ("engine", "layout", "rule"),
     [

@@ -45,6 +45,13 @@ def _groups_fix(case: Case) -> str:
     return f"Use EP{width} or EP1." if width <= copies(case) else "Use EP1."
 
 
+def _copies_fix(case: Case) -> str:
+    """The layout's GPUs as expert groups, where they divide the experts and their copies."""
+    width = whole(case.layout.width)
+    even = width > 1 and copies(case) % width == 0
+    return f"Use EP{width}." if even else "Use expert groups, or no redundant experts."
+
+
 def _attention_fix(case: Case) -> str:
     """Attention repeated on all of a layer's GPUs, or cut over all of them where heads allow."""
     width = whole(case.layout.width)
@@ -153,6 +160,17 @@ HARD: tuple[Rule, ...] = (
         lambda c: f"{copies(c)} experts cannot fill {whole(c.layout.expert)} groups.",
         fewer_groups,
         "vLLM expert parallel deployment guide",
+    ),
+    Rule(
+        "copies-whole",
+        "error",
+        lambda c: (experts(c) > 0) & (c.settings.redundant_experts > 0) & (c.layout.expert == 1),
+        lambda c: (
+            f"{c.settings.redundant_experts} redundant experts need whole experts to copy, and this layout cuts every "
+            f"expert over {whole(c.layout.width)} GPU{'s' * (whole(c.layout.width) > 1)}."
+        ),
+        _copies_fix,
+        "vLLM config/parallel.py: enable_expert_parallel must be True to use EPLB",
     ),
     Rule(
         "experts-even",

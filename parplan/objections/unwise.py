@@ -13,6 +13,7 @@ from parplan.objections.counts import (
     copies,
     even_experts,
     even_fix,
+    experts,
     experts_uneven,
     least_kv_heads,
     widest_tensor,
@@ -212,6 +213,16 @@ UNWISE: tuple[Rule, ...] = (
         ),
         even_fix,
         "vLLM determine_expert_map: the remainder goes to the first ranks",
+    ),
+    Rule(
+        "copies-of-none",
+        "warning",
+        lambda c: (c.settings.redundant_experts > 0) & (experts(c) == 0),
+        lambda c: (
+            f"{c.transformer.name} has no experts, so {c.settings.redundant_experts} redundant ones do nothing."
+        ),
+        always("Ask for no redundant experts."),
+        "definition of a mixture of experts",
     ),
     Rule(
         "kv-repeated",

@@ -49,6 +49,7 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
         "data": ("Attention data (DP)", 1),
         "pipeline": ("Pipeline stages (PP)", 1),
         "expert": ("Expert groups (EP)", 1),
+        "redundant": ("Redundant experts", 8),
         "context": ("Context (CP)", 1),
         "decode_context": ("Decode context (DCP)", 1),
     },
