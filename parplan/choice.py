@@ -162,3 +162,21 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     recommended = recommended_index(result)
     extra = () if recommended is None or recommended in working else (recommended,)
     return tuple(sorted((*failing, *working, *extra), key=lambda i: (result.gpus[i], i)))
+
+
+def ranking(result: Result) -> Counts:
+    """All layouts, best first, [layouts]: the recommended one, those that do the job, wise ones before unwise ones, by
+    the objective; then those too slow, those whose requests wait, and impossible ones."""
+    does = result.holds & result.in_time
+    order = np.lexsort(
+        (
+            *(-merit for merit in reversed(merits(result))),
+            bought_gpus(result) * (result.problem.objective == "cost"),
+            does & ~wise(result),
+            ~does,
+            ~result.holds,
+            ~result.legal,
+        )
+    )
+    best = recommended_index(result)
+    return order if best is None else np.concatenate([[best], order[order != best]])

@@ -346,15 +346,18 @@ class Result:
         best = unbeaten(per_user, per_gpu)
         return layouts[best], batch[best]
 
+    @cached_property
+    def _doublings(self) -> Array:
+        """Every cut of every layout as a power of two, [cuts, layouts]."""
+        return np.log2([np.broadcast_to(getattr(self.layout, name), self.layout.shape) for name in CUT_NAMES])
+
     def nearest_legal(self, index: int) -> Layout | None:
         """The legal layout that differs least from one: fewest doublings and halvings of its cuts, then fewest GPUs."""
-        if not self.legal.any():
+        legal = np.flatnonzero(self.legal)
+        if not legal.size:
             return None
-        sizes = np.log2(
-            [np.broadcast_to(getattr(self.layout, name), self.layout.shape) for name in CUT_NAMES]
-        )
-        far = np.abs(sizes - sizes[:, [index]]).sum(axis=0)
-        return self.layout.one(int(np.lexsort((self.gpus, far, ~self.legal))[0]))
+        far = np.abs(self._doublings[:, legal] - self._doublings[:, [index]]).sum(axis=0)
+        return self.layout.one(int(legal[np.lexsort((self.gpus[legal], far))[0]]))
 
     def case(self, index: int) -> Case:
         """One layout as the rules judge it."""

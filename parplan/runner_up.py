@@ -101,5 +101,5 @@ def _never(result: Result, best: Plan, second: Plan) -> str:
     first = merits(result)[0]
     behind = first[best.index] / first[second.index] - 1
     if behind < INDISTINCT:
-        return f"It is within {INDISTINCT:.0%} of the best, and less simple."
-    return f"To win it would have to gain {behind:.0%}."
+        return f"It is within {INDISTINCT * 100:.0f} % of the best, and less simple."
+    return f"To win it would have to gain {behind * 100:.0f} %."

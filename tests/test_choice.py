@@ -8,7 +8,7 @@ import pytest
 
 from parplan import Answer, Scenario, plan
 from parplan.catalog import UnknownNameError
-from parplan.choice import INDISTINCT, UNWISE, bought_gpus, fullest_rate, recommended_index, wise
+from parplan.choice import INDISTINCT, UNWISE, bought_gpus, fullest_rate, ranking, recommended_index, wise
 from parplan.commands import launch
 from parplan.links import from_query, to_query
 from parplan.scenario import plans_across, problem_of
@@ -87,6 +87,18 @@ def test_the_objectives_ask_for_different_things() -> None:
     assert sizes["cost"] == 1
     assert sizes["throughput"] == 2
     assert sizes["latency"] == 8
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_ranking_begins_with_the_best_and_ends_with_the_impossible(objective: str) -> None:
+    for scenario in SCENARIOS[::5]:
+        result = plan(scenario.model_copy(update={"objective": objective})).result
+        order = ranking(result)
+        assert sorted(order.tolist()) == list(range(result.shape[0]))
+        assert order[0] == (recommended_index(result) if result.legal.any() else order[0])
+        kinds = (result.legal, result.holds, result.holds & result.in_time)
+        rank = np.sum([kind[order[1:]] for kind in kinds], axis=0)
+        assert (np.diff(rank) <= 0).all()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -209,3 +209,38 @@ def test_the_nearest_legal_layout_is_legal_and_near() -> None:
     found = next(i for i in range(result.shape[0]) if result.layout.one(i) == nearest)
     assert result.legal[found]
     assert result.plan(found).nearest is None
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", budget=16),
+        Scenario(model="Qwen/Qwen3-14B", weights="bf16", gpu="l40s", budget=16),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, concurrency=256),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, engine="trtllm"),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, engine="sglang", redundant=32),
+        Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", budget=32),
+        Scenario(model=LLAMA, gpu="rtx-4090", budget=32, prompt=30_000),
+        Scenario(model="openai/gpt-oss-20b", weights="native", gpu="a100-sxm-80", budget=64),  # 32 experts
+        Scenario(model=LLAMA, budget=16, engine="ideal", prompt=40_000),
+    ],
+    ids=lambda scenario: "&".join(f"{key}={value}" for key, value in scenario.changed().items()),
+)
+def test_every_impossible_layout_names_one_nearby_that_starts_and_fits(scenario: Scenario) -> None:
+    result = plan(scenario).result
+    index = {result.layout.one(i): i for i in range(result.shape[0])}
+    impossible = np.flatnonzero(~result.legal)
+    assert impossible.size
+    assert result.legal.any()
+    for one in impossible.tolist():
+        near = result.nearest_legal(one)
+        assert near
+        there = index[near]
+        assert result.legal[there]
+        assert float(result.at_asked(result.memory.pool)[there]) > 0
+        assert float(result.at_asked(result.memory.capacity)[there]) >= 1
+
+
+def test_where_nothing_runs_nothing_is_near() -> None:
+    result = plan(Scenario(gpu="t4", budget=1)).result
+    assert result.plan(0).nearest is None

@@ -64,6 +64,17 @@ def _decode_context_wrong(case: Case) -> Any:
     return (size > 1) & ((tensor % size != 0) | (size * least_kv_heads(case) > tensor))
 
 
+def _decode_context_reason(case: Case) -> str:
+    size, tensor, heads = whole(case.layout.decode_context), whole(case.layout.tensor), least_kv_heads(case)
+    if tensor % size:
+        return f"DCP{size} does not divide the {tensor} ranks of a tensor group."
+    kept = max(tensor // heads, 1)
+    return (
+        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over {heads} KV "
+        f"head{'s' * (heads > 1)} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
+    )
+
+
 def _decode_context_fix(case: Case) -> str:
     tensor = whole(case.layout.tensor)
     most = max(divisors(tensor, limit=max(tensor // least_kv_heads(case), 1)))
@@ -91,7 +102,9 @@ HARD: tuple[Rule, ...] = (
         "heads",
         "error",
         lambda c: heads_uneven(c, c.layout.tensor),
-        lambda c: f"{listed(heads(c))} heads cannot be cut {whole(c.layout.tensor)} ways.",
+        lambda c: (
+            f"{listed(heads(c))} attention heads do not divide over {whole(c.layout.tensor)} tensor ranks."
+        ),
         nearest_tensor,
         "vLLM ModelConfig.verify_with_parallel_config",
     ),
@@ -101,7 +114,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: kv_uneven(c, c.layout.tensor),
         lambda c: (
             f"{listed(kv_heads(c))} KV heads neither divide over nor repeat evenly on "
-            f"{whole(c.layout.tensor)} ranks."
+            f"{whole(c.layout.tensor)} tensor ranks."
         ),
         nearest_tensor,
         "vLLM model sources (Llama, Qwen): total_num_kv_heads % tp_size or tp_size % total_num_kv_heads",
@@ -201,7 +214,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
         lambda c: (
             f"TensorRT-LLM cuts attention over all {whole(c.layout.width)} GPUs of a layer or repeats it on each "
-            f"(enable_attention_dp), not TP{whole(c.layout.tensor)} {whole(c.layout.data)} times."
+            f"(enable_attention_dp), not TP{whole(c.layout.tensor)} repeated {whole(c.layout.data)} times."
         ),
         _attention_fix,
         "TensorRT-LLM docs, Parallelism: attention TP or attention DP",
@@ -226,11 +239,7 @@ HARD: tuple[Rule, ...] = (
         "decode-context",
         "error",
         _decode_context_wrong,
-        lambda c: (
-            f"Decode-context parallelism of {whole(c.layout.decode_context)} needs as many ranks that repeat "
-            f"the same KV head; TP{whole(c.layout.tensor)} over {least_kv_heads(c)} KV "
-            f"head{'s' * (least_kv_heads(c) > 1)} has fewer, or no multiple."
-        ),
+        _decode_context_reason,
         _decode_context_fix,
         "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]",
     ),

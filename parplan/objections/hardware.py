@@ -54,7 +54,7 @@ class Need:
     def reason(self, case: Case) -> str:
         """What falls short, in words."""
         has = CAPABILITY[case.gpu.architecture]
-        what = f"loads {self.asked(case)[0].label} weights" if self.formats else "runs"
+        what = f"loads weights in {self.asked(case)[0].label}" if self.formats else "runs"
         return (
             f"{case.engine.label} {what} from compute capability {self.capability} on; "
             f"{case.gpu.label} has {has}."
@@ -159,8 +159,8 @@ HARDWARE: tuple[Rule, ...] = (
         "error",
         _compressed_cache,
         lambda c: (
-            f"vLLM keeps the compressed attention of {c.transformer.name} in FP8 only on {c.gpu.label}, not in "
-            f"{c.precision.kv.label}."
+            f"On {c.gpu.label} vLLM has a cache for the compressed attention of {c.transformer.name} in FP8 only, none "
+            f"in {c.precision.kv.label}."
         ),
         always("Store the KV cache in FP8."),
         "vLLM issue #47174, PRs #54233 and #55134; read 2026-11-30",

@@ -139,7 +139,7 @@ UNWISE: tuple[Rule, ...] = (
         lambda c: (
             f"TP{whole(c.layout.tensor)} shortens the time per token, not the work: "
             f"{whole(c.layout.tensor) // max(whole(c.narrower), 1)} replicas of TP{whole(c.narrower)} on as many GPUs "
-            f"deliver at least {CLEAR_GAIN:.0%} more tokens/s."
+            f"deliver at least {CLEAR_GAIN * 100:.0f} % more tokens/s."
         ),
         lambda c: f"For throughput use replicas of TP{whole(c.narrower)}.",
         "step and serving models; vLLM optimization.md: replicas raise throughput",
@@ -148,8 +148,9 @@ UNWISE: tuple[Rule, ...] = (
         "pipeline-inside",
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
-        always(
-            "Pipeline stages inside one fast domain never shorten the time per token; tensor parallelism does."
+        lambda c: (
+            f"All {whole(c.layout.pipeline)} stages sit inside one fast domain: there tensor parallelism works on "
+            "every token with all GPUs at once, while in stages a token waits for one after the other."
         ),
         _inside_fix,
         "TensorRT-LLM deciding-model-sharding-strategy.md",

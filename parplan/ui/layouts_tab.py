@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.choice import fullest_rate, recommended_index
+from parplan.choice import fullest_rate, ranking, recommended_index
 from parplan.objections import objections
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
@@ -40,12 +40,11 @@ def show(answer: Answer) -> None:
     """The table and the card."""
     result, best = answer.result, answer.advice.recommended
     _fixed(answer.scenario)
-    first = best.index if best else None
-    rows = sorted(range(len(result.legal)), key=lambda index: (index != first, not result.legal[index]))
+    rows = ranking(result).tolist()
     rows, left_out = rows[:MOST_ROWS], len(rows) - MOST_ROWS
     chosen = _ticked(table(result, rows), [str(result.layout.one(index)) for index in rows])
     more = f" {left_out:,} more of them are not listed." if left_out > 0 else ""
-    st.caption(f"Tick a row to see that layout. The recommended one comes first, impossible ones last.{more}")
+    st.caption(f"Tick a row to see that layout. The best comes first, impossible ones last.{more}")
     if chosen is not None:
         card.show(result.plan(rows[chosen]), answer)
     elif best:
@@ -102,7 +101,9 @@ def _against(result: Result, index: int) -> str:
     """Everything wrong with one layout, and the ways out; nothing is composed for a layout without fault."""
     if not any(mask[index] for mask in (*result.errors.values(), *result.warnings.values())):
         return ""
-    return " ".join(f"{objection.reason} {objection.fix}" for objection in objections(result.case(index)))
+    found = [f"{objection.reason} {objection.fix}" for objection in objections(result.case(index))]
+    nearest = None if result.legal[index] else result.nearest_legal(index)
+    return " ".join([*found, *([f"Nearest that runs: {nearest}."] if nearest else [])])
 
 
 def _fixed(scenario: Scenario) -> None:
