@@ -15,6 +15,7 @@ from parplan.choice import (
     smallest_index,
     wise,
 )
+from parplan.fit import longest_request
 from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
@@ -193,10 +194,23 @@ def _limit_words(result: Result) -> str:
 
 
 def _nearest_failure(result: Result) -> str:
-    """Why the layout that comes nearest to working does not."""
-    nearest = result.plan(roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool)))
+    """Why the layout that comes nearest to working does not; how long a request may be, where that is the matter."""
+    index = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
+    nearest, problem = result.plan(index), result.problem
     first = nearest.objections[0]
-    return f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
+    words = f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
+    if first.rule != "one-request":
+        return words
+    longest = longest_request(
+        problem.transformer,
+        problem.precision,
+        layout=nearest.layout,
+        gpu=problem.gpu,
+        engine=problem.engine,
+        concurrency=1,
+        settings=problem.settings,
+    )
+    return f"{words} It holds one of up to {longest:,} tokens." if longest else words
 
 
 def _find(result: Result, **cuts: int) -> int | None:

@@ -121,6 +121,10 @@ class Apart:
     decode_replicas: int
     gpus: int
     """GPUs of both pools, at the smallest size whose rates match."""
+    asked: int
+    """Requests in hand that are asked for, over all replicas."""
+    busy: int
+    """Requests in hand that keep both pools as busy as the rate says."""
     ttft: float
     tpot: float
     rate: float
@@ -141,22 +145,33 @@ class Apart:
             if self.together
             else "one pool, which never meets these times"
         )
+        pools = (
+            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode} for "
+            f"decode, {self.gpus} GPUs"
+        )
+        rates = (
+            f"{self.rate:,.0f} tokens/s per GPU at {written_time(self.tpot)} per token and "
+            f"{written_time(self.ttft)} to the first, against {one}"
+        )
+        if self.gain > 1 + INDISTINCT and self.asked < self.busy:
+            return (
+                f"Not for {self.asked:,} request{'s' * (self.asked > 1)} at once: {pools}, take about {self.busy:,} to "
+                f"be busy. Then it pays: {rates}."
+            )
         pays = "It does not pay" if self.gain < 1 - INDISTINCT else "It hardly matters"
         pays = "It pays" if self.gain > 1 + INDISTINCT else pays
-        pools = (
-            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode}"
-        )
-        return (
-            f"{pays}: {pools} for decode, {self.gpus} GPUs: {self.rate:,.0f} tokens/s per GPU at "
-            f"{written_time(self.tpot)} per token and {written_time(self.ttft)} to the first, against {one}."
-        )
+        return f"{pays}: {pools}: {rates}."
 
 
-def apart(result: Result) -> Apart | None:
+def apart(result: Result, *, replicas: int = 1) -> Apart | None:
     """Whether prefill and decode pay on pools of their own; None where no pair fits or is in time.
 
     Both are held to the targets; where there is none for the time per token, to that of the recommended layout. The
-    layouts tried on either side are the best of every size.
+    layouts tried on either side are the best of every size. With few requests two pools stand idle in turn: what
+    they deliver when busy counts only for those who have that many.
+
+    Args:
+        replicas: how often the requests in hand come.
     """
     index = recommended_index(result)
     tried = [i for i in candidates(result) if result.legal[i]]
@@ -189,6 +204,10 @@ def apart(result: Result) -> Apart | None:
         prefill_replicas=int(best.prefill_replicas),
         decode_replicas=int(best.decode_replicas),
         gpus=int(best.gpus),
+        asked=problem.workload.concurrency * replicas,
+        busy=round(
+            float(best.requests_per_s) * (float(best.ttft) + problem.workload.output * float(best.tpot))
+        ),
         ttft=float(best.ttft),
         tpot=float(best.tpot),
         rate=float(best.tokens_per_s_per_gpu),

@@ -192,6 +192,24 @@ def test_copies_of_experts_need_whole_experts() -> None:
     assert rules_broken(llama, Layout(tensor=2))["copies-of-none"] == "warning"
 
 
+def test_with_copies_sglang_spreads_experts_over_all_gpus() -> None:
+    """The all-to-all backend that copies need makes as many groups as GPUs."""
+    for redundant, forbidden in ((0, False), (32, True)):
+        of = problem("deepseek-ai/DeepSeek-R1", gpu="b300-sxm", engine="sglang", redundant=redundant)
+        assert ("expert-groups" in rules_broken(of, Layout(tensor=8, expert=4))) == forbidden
+
+
+def test_experts_quantised_on_loading_are_padded_by_vllm_and_a_checkpoint_in_blocks_is_not() -> None:
+    for model, weights, engine, forbidden in (
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm", False),
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm-0.17", True),
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "sglang", True),
+        ("Qwen/Qwen3-30B-A3B-FP8", "native", "vllm", True),
+    ):
+        found = rules_broken(problem(model, weights, engine=engine), Layout(tensor=4))
+        assert ("expert-width" in found) == forbidden
+
+
 @pytest.mark.parametrize(
     ("kv", "gpu", "broken"),
     [("bf16", "h200-sxm", True), ("fp8", "h200-sxm", False), ("bf16", "b200-sxm", False),
@@ -211,7 +229,7 @@ def test_a_compressed_cache_is_fp8_where_vllm_has_no_other(kv: str, gpu: str, *,
         ("sglang", Layout(tensor=4, data=2, expert=8), None),
         ("trtllm", Layout(tensor=8, expert=4), None),  # each expert cut in two
         ("vllm", Layout(tensor=8, expert=4), "expert-groups"),
-        ("sglang", Layout(tensor=8, expert=4), "expert-groups"),
+        ("sglang", Layout(tensor=8, expert=4), None),  # since 0.4.10 (PR 8590)
         ("trtllm", Layout(tensor=8, context=2), "cut-missing"),
         ("vllm", Layout(tensor=8, context=2), "cut-missing"),
         ("sglang", Layout(tensor=8, decode_context=8), "cut-missing"),

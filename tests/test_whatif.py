@@ -1,5 +1,7 @@
 """What flips the recommendation."""
 
+import pytest
+
 from parplan import Scenario, plan
 from parplan.scenario import problem_of
 from parplan.whatif import apart, flip_points, sensitivity, winner, winner_map
@@ -59,3 +61,19 @@ def test_two_pools_pay_where_prompts_would_hold_up_decode() -> None:
     found = apart(plan(tight).result)
     assert found is not None
     assert found.gain > 1
+
+
+def test_two_pools_are_not_for_few_requests() -> None:
+    """What two busy pools deliver is no use to those who cannot fill them; with enough replicas' worth it pays."""
+    few = BUSY.model_copy(update={"prompt": 8192, "output": 512, "tpot": 25.0, "concurrency": 4})
+    result = plan(few).result
+    alone = apart(result)
+    assert alone
+    assert alone.asked == 4 < alone.busy
+    assert alone.words.startswith("Not for 4 requests at once")
+    many = apart(result, replicas=alone.busy)
+    assert many
+    assert many.words.startswith("It pays")
+    # Little: requests in hand are the rate times the time each stays
+    stay = many.ttft + 512 * many.tpot
+    assert many.busy == pytest.approx(many.rate * many.gpus / 512 * stay, rel=0.02)

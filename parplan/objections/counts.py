@@ -56,9 +56,14 @@ def vocabulary(case: Case) -> int:
 
 
 def block_of(case: Case, component: Component) -> int:
-    """Elements a shard of a component must hold multiples of."""
+    """Elements a shard of a component must hold multiples of.
+
+    vLLM pads experts it quantises to blocks on loading (PR 44763, June 2026), not those of a checkpoint in blocks.
+    """
     stored = case.precision.weights[component]
-    return 1 if stored.name in PADDED else stored.block
+    published = case.transformer.native.get(component, "bf16")
+    padded = component == "routed_experts" and case.engine.name == "vllm" and published == "bf16"
+    return 1 if stored.name in PADDED or (padded and stored.name == "fp8-block") else stored.block
 
 
 def heads_uneven(case: Case, tensor: Any) -> Any:
@@ -121,6 +126,15 @@ def even_experts(case: Case) -> bool:
     return case.settings.redundant_experts > 0 or engine_family(case.engine) in ("sglang", "trtllm")
 
 
+def mixes(case: Case) -> bool:
+    """Whether the engine spreads experts over groups and cuts each within its group too.
+
+    SGLang does where no all-to-all backend sends the tokens (PR 8590); copies of experts ask for one.
+    """
+    copied = engine_family(case.engine) == "sglang" and case.settings.redundant_experts > 0
+    return case.engine.mixed_experts and not copied
+
+
 def groups_allowed(case: Case) -> list[int]:
     """Expert groups the layout's engine, tensor width and experts go with.
 
@@ -128,7 +142,7 @@ def groups_allowed(case: Case) -> list[int]:
     that their number changes with the groups.
     """
     tensor, width = whole(case.layout.tensor), whole(case.layout.width)
-    if case.engine.mixed_experts:
+    if mixes(case):
         return divisors(width, limit=min(width, copies(case)))
     return list(range(tensor, copies(case) + 1, tensor))
 
@@ -136,7 +150,7 @@ def groups_allowed(case: Case) -> list[int]:
 def spread(case: Case, *, legal: Iterable[int]) -> str:
     """The nearest of some legal numbers of expert groups, in words; one group where none is."""
     found = nearest("EP", whole(case.layout.expert), legal=legal)
-    if case.engine.mixed_experts:
+    if mixes(case):
         return found
     tensor = whole(case.layout.tensor)
     return re.sub(r"EP(\d+)", lambda m: f"DP{max(int(m[1]) // tensor, 1)} with EP{m[1]}", found)

@@ -24,6 +24,7 @@ from parplan.objections.counts import (
     kv_uneven,
     least_kv_heads,
     legal_tensor,
+    mixes,
     nearest_tensor,
     vocabulary,
 )
@@ -200,13 +201,13 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "expert-groups",
         "error",
-        lambda c: (c.layout.expert > 1) & (c.layout.expert != c.layout.width) & (not c.engine.mixed_experts),
+        lambda c: (c.layout.expert > 1) & (c.layout.expert != c.layout.width) & (not mixes(c)),
         lambda c: (
             f"{c.engine.label} spreads whole experts over all {whole(c.layout.width)} GPUs of the group or none, "
             f"not over {whole(c.layout.expert)} groups."
         ),
         _groups_fix,
-        "vLLM: EP size = TP x DP; SGLang: all-to-all backends need ep == tp",
+        "vLLM: EP size = TP x DP; SGLang: all-to-all backends, which copies of experts need, set ep = tp",
     ),
     Rule(
         "attention-groups",

@@ -55,7 +55,7 @@ def _flips(answer: Answer) -> None:
 def _apart(answer: Answer) -> None:
     """Prefill and decode on pools of their own."""
     st.markdown("**Prefill and decode apart**")
-    found = apart(answer.result)
+    found = apart(answer.result, replicas=answer.scenario.replicas)
     if found is None:
         st.text("No pair of pools fits and meets the times.")
         return
