@@ -93,9 +93,8 @@ def first_by(
 ) -> int | None:
     """The layout with the most of the first merit, then of the second, of those allowed. None: none is.
 
-    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest GPUs to buy wins, then the one
-    with the fewest kinds of cut; repeating attention (it costs memory) and leaving bought GPUs idle count as one more
-    each.
+    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest GPUs to buy wins, then the
+    simplest one.
 
     Args:
         rated: [layouts] each.
@@ -107,9 +106,21 @@ def first_by(
     for merit in rated:
         left = left & (merit >= merit[left].max() * (1 - INDISTINCT))
     bought = bought_gpus(result) if bought is None else bought
-    kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
-    wasteful = 1 * (result.layout.data > 1) + 1 * (bought_gpus(result) > result.gpus)
-    return int(np.lexsort((-rated[0], kinds + wasteful, bought, ~left))[0])
+    return int(np.lexsort((-rated[0], _complexity(result), bought, ~left))[0])
+
+
+def _complexity(result: Result) -> Counts:
+    """How much there is to a layout, [layouts]: its kinds of cut, and one each for repeating attention, which costs
+    memory, and for leaving bought GPUs idle.
+
+    Where attention is repeated, whole experts over the same GPUs are part of it: engines' makers publish no such
+    deployment with cut experts (vLLM expert_parallel_deployment.md, SGLang expert_parallelism.md).
+    """
+    layout = result.layout
+    repeated, spread = np.greater(layout.data, 1), np.greater(layout.expert, 1)
+    kinds = np.sum([np.greater(getattr(layout, name), 1) for name in CUT_NAMES if name != "expert"], axis=0)
+    idle = bought_gpus(result) > result.gpus
+    return np.asarray(kinds + np.where(repeated, 1 + ~spread, spread) + idle)
 
 
 def recommended_index(result: Result) -> int | None:
