@@ -11,7 +11,7 @@ from parplan.units import Array, written_time
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The layout that would be recommended if the recommended one were not there."""
+    """The layout that would be recommended if the recommended one, and its close kin, were not there."""
 
     plan: Plan
     words: str
@@ -19,15 +19,23 @@ class RunnerUp:
 
 
 def runner_up(result: Result, best: Plan) -> RunnerUp | None:
-    """The best of the other layouts that do the job; None: no other does, or the recommended one does not."""
-    others = result.holds & result.in_time
-    others[best.index] = False
-    index = best_index(result, among=others) if best.holds and best.in_time else None
+    """The best of the other layouts that do the job; None: no other does, or the recommended one does not.
+
+    One that differs in more than its experts and how the cache is cut, where there is one.
+    """
+    if not (best.holds and best.in_time):
+        return None
+    does = result.holds & result.in_time & (np.arange(result.shape[0]) != best.index)
+    cuts = ("tensor", "data", "pipeline", "context")
+    other = np.logical_or.reduce(
+        [getattr(result.layout, name) != getattr(best.layout, name) for name in cuts]
+    )
+    index = best_index(result, among=does & other if (does & other).any() else does)
     if index is None:
         return None
     second = result.plan(index)
     ways = [way for way in _ways(result, best, second) if way]
-    wins = f"It wins {' or '.join(ways)}." if ways else _never(result, best, second)
+    wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
     return RunnerUp(
         second, f"{second.layout} on {second.gpus} GPU{'s' * (second.gpus > 1)} comes next. {wins}"
     )
