@@ -14,7 +14,7 @@ from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objections
+from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.units import Array
@@ -365,6 +365,14 @@ class Result:
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
         return replace(case, narrower=int(self.narrower[index]))
 
+    def objections(self, index: int, case: Case | None = None) -> tuple[Objection, ...]:
+        """Everything wrong with one layout in words, errors first; nothing is composed for one without fault."""
+        names = [name for name, mask in (*self.errors.items(), *self.warnings.items()) if mask[index]]
+        if not names:
+            return ()
+        found = case or self.case(index)
+        return tuple(objection(name, found) for name in names)
+
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency, with every objection in words."""
         case = self.case(index)
@@ -377,7 +385,7 @@ class Result:
             in_time=bool(self.in_time[index]),
             memory=case.memory,
             serving=picked(self.serving, shape=self.shape, index=(index, self.asked)),
-            objections=objections(case),
+            objections=self.objections(index, case),
             nearest=None if self.legal[index] else self.nearest_legal(index),
         )
 

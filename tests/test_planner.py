@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
 from parplan.layout import Layout
+from parplan.objections import objections
 from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, solve
 from parplan.scenario import problem_of
 from parplan.workload import Workload
@@ -244,3 +245,10 @@ def test_every_impossible_layout_names_one_nearby_that_starts_and_fits(scenario:
 def test_where_nothing_runs_nothing_is_near() -> None:
     result = plan(Scenario(gpu="t4", budget=1)).result
     assert result.plan(0).nearest is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_objections_from_the_grid_are_those_of_each_layout(model: str) -> None:
+    result = plan(Scenario(model=model, weights="native", gpu="h200-sxm", budget=16, tpot=20)).result
+    for index in range(0, result.shape[0], 2):
+        assert result.objections(index) == objections(result.case(index))

@@ -44,9 +44,12 @@ def broken(case: Case, *, severity: Literal["error", "warning"]) -> Mapping[str,
     }
 
 
+BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
+
+
 def objection(name: str, case: Case) -> Objection:
     """One rule's objection to a single layout that breaks it."""
-    rule = next(rule for rule in RULES if rule.name == name)
+    rule = BY_NAME[name]
     return Objection(rule.name, rule.severity, rule.reason(case), rule.fix(case), rule.source)
 
 

@@ -7,7 +7,6 @@ import pandas as pd
 import streamlit as st
 
 from parplan.choice import fullest_rate, ranking, recommended_index
-from parplan.objections import objections
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
@@ -98,10 +97,8 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
 
 
 def _against(result: Result, index: int) -> str:
-    """Everything wrong with one layout, and the ways out; nothing is composed for a layout without fault."""
-    if not any(mask[index] for mask in (*result.errors.values(), *result.warnings.values())):
-        return ""
-    found = [f"{objection.reason} {objection.fix}" for objection in objections(result.case(index))]
+    """Everything wrong with one layout, and the ways out."""
+    found = [f"{objection.reason} {objection.fix}" for objection in result.objections(index)]
     nearest = None if result.legal[index] else result.nearest_legal(index)
     return " ".join([*found, *([f"Nearest that runs: {nearest}."] if nearest else [])])
 
