@@ -62,7 +62,9 @@ def _gpus(result: Result, count: int) -> str:
 
 
 def _within(result: Result) -> str:
-    """The GPU budget, in words."""
+    """The GPU budget, in words, or the cuts the user fixed."""
+    if result.problem.fixed:
+        return "with the cuts you fixed"
     most = result.problem.budget
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
@@ -88,10 +90,10 @@ def verdict(result: Result, plan: Plan | None) -> str:
     asked, capacity = result.problem.workload.concurrency, float(plan.memory.capacity)
     on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
     if not plan.holds:
-        return f"{name} runs on {on}, but its KV cache holds {int(capacity):,} of {_users(asked)} at full length."
-    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
+        return f"{name} on {on} holds {int(capacity):,} of {_users(asked)}."
     if not plan.in_time:
-        return f"{name}: {serves} at {_speed(plan)}, which misses the targets."
+        return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
+    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
     return f"{name}: {serves} {OBJECTIVES[result.problem.objective]}: {_speed(plan)}."
 
 
@@ -100,8 +102,13 @@ def shortfall(result: Result, plan: Plan | None) -> str:
     if plan is None:
         return _nearest_failure(result)
     if not plan.holds:
-        return f"Nothing {_within(result)} holds them all. {_spread(result, plan)}"
-    return "" if plan.in_time else f"No layout {_within(result)} meets the targets; this one comes nearest."
+        return f"Nothing {_within(result)} holds them all at full length. {_spread(result, plan)}"
+    if plan.in_time:
+        return ""
+    workload = result.problem.workload
+    limits = ((workload.tpot, "per token"), (workload.ttft, "to the first"))
+    asked = ", ".join(f"{written_time(limit)} {what}" for limit, what in limits if limit)
+    return f"It serves {_users(workload.concurrency)} at {_speed(plan)}; {asked} is asked for."
 
 
 def _spread(result: Result, plan: Plan) -> str:

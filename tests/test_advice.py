@@ -143,8 +143,8 @@ def test_targets_nothing_meets_are_said_to_be_missed() -> None:
     answer = plan(Scenario(model=LLAMA, tpot=0.1))
     assert answer.advice.recommended is not None
     assert not answer.advice.recommended.in_time
-    assert "misses the targets" in answer.advice.verdict
-    assert "No layout" in answer.advice.shortfall
+    assert "meets the targets" in answer.advice.verdict
+    assert "100 µs per token is asked for" in answer.advice.shortfall
     assert [rung.name for rung in answer.advice.ladder if rung.plan is None] == ["meets targets", "survives"]
 
 
@@ -282,3 +282,9 @@ def test_context_parallelism_is_explained_where_it_is_used() -> None:
     assert answer.advice.recommended.layout.context == 4
     assert "cut 4 ways along the sequence" in said(answer)
     assert "along the sequence" not in said(plan(huge.model_copy(update={"context": 0, "prompt": 1024})))
+
+
+def test_fixed_cuts_are_what_limits() -> None:
+    fixed = plan(Scenario(tensor=2, tpot=10)).advice
+    assert "with the cuts you fixed meets the targets" in fixed.verdict
+    assert "with the cuts you fixed holds them all" in plan(Scenario(tensor=1, pipeline=1)).advice.shortfall

@@ -12,8 +12,9 @@ from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
 from parplan.units import MS
 
+FILLED = "Filled, tokens/s per GPU"
 AGAINST = "What speaks against it"
-STATUS = ("impossible", "recommended", "requests wait", "too slow", "good")
+STATUS = ("impossible", "recommended", "nearest", "requests wait", "too slow", "good")
 MOST_ROWS = 250
 """Rows of the table; the impossible ones come last."""
 COLUMNS = {
@@ -23,7 +24,7 @@ COLUMNS = {
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
-    "Filled up": st.column_config.NumberColumn(
+    FILLED: st.column_config.NumberColumn(
         format="%,.0f",
         help="The most tokens/s per GPU at any number of requests that fits and meets the targets",
     ),
@@ -72,12 +73,13 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
 def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
     """One row per layout, in the order of `rows`; what cannot run has no speed."""
     listed, serving, memory = np.array(rows, dtype=int), result.serving, result.memory
-    legal = result.legal[listed]
+    legal, filled = result.legal[listed], fullest_rate(result)
+    best, does = listed == recommended_index(result), (result.holds & result.in_time)[listed]
     texts = {
         "Layout": [str(result.layout.one(index)) for index in rows],
         "GPUs": result.gpus[listed],
         "Status": np.select(
-            [~legal, listed == recommended_index(result), ~result.holds[listed], ~result.in_time[listed]],
+            [~legal, best & does, best, ~result.holds[listed], ~result.in_time[listed]],
             STATUS[:-1],
             default=STATUS[-1],
         ),
@@ -86,7 +88,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "ms/token": serving.tpot / MS,
         "First token, ms": serving.ttft / MS,
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
-        "Filled up": fullest_rate(result)[:, None],
+        FILLED: np.where(filled > 0, filled, np.nan)[:, None],
         "Requests held": memory.capacity,
         "KV tokens": memory.kv_tokens,
     }
