@@ -8,7 +8,8 @@ import numpy as np
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
-from parplan.planner import Counts, Problem, Result, picked, solve
+from parplan.planner import Counts, Mask, Problem, Result, picked, solve
+from parplan.transformer import GroupedQuery
 from parplan.units import written_time
 from parplan.workload import Workload
 
@@ -163,6 +164,19 @@ class Apart:
         return f"{pays}: {pools}: {rates}."
 
 
+def connected(problem: Problem, layout: Layout) -> Mask:
+    """Which prefill layout can send its cache to which decode layout, [prefill, decode].
+
+    SGLang sends the cache of windowed attention only between equal tensor widths (mooncake/conn.py and nixl/conn.py at
+    0.5.16; llm-d PR 2442); a latent, and heads without a window, it deals anew.
+    """
+    mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+    windowed = any(mixer.cache.window for mixer in mixers if isinstance(mixer, GroupedQuery))
+    tensor = np.broadcast_to(layout.tensor, layout.shape)
+    same = tensor[:, None] == tensor
+    return same if windowed and problem.engine.name == "sglang" else np.ones_like(same)
+
+
 def apart(result: Result, *, replicas: int = 1) -> Apart | None:
     """Whether prefill and decode pay on pools of their own; None where no pair fits or is in time.
 
@@ -193,7 +207,7 @@ def apart(result: Result, *, replicas: int = 1) -> Apart | None:
         concurrency=result.concurrency,
         settings=problem.settings,
     )
-    place = found.best(ttft=ttft, tpot=tpot)
+    place = found.best(ttft=ttft, tpot=tpot, allowed=connected(problem, layout)[..., None])
     if place is None:
         return None
     in_time = result.possible & (result.grid(serving.tpot) <= tpot) & (result.grid(serving.ttft) <= ttft)

@@ -1,10 +1,13 @@
 """What flips the recommendation."""
 
+import numpy as np
 import pytest
 
 from parplan import Scenario, plan
+from parplan.layout import Layout
+from parplan.planner import solve
 from parplan.scenario import problem_of
-from parplan.whatif import apart, flip_points, sensitivity, winner, winner_map
+from parplan.whatif import apart, connected, flip_points, sensitivity, winner, winner_map
 
 BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
 
@@ -77,3 +80,21 @@ def test_two_pools_are_not_for_few_requests() -> None:
     # Little: requests in hand are the rate times the time each stays
     stay = many.ttft + 512 * many.tpot
     assert many.busy == pytest.approx(many.rate * many.gpus / 512 * stay, rel=0.02)
+
+
+@pytest.mark.parametrize(("engine", "model", "same"), [
+    ("sglang", "openai/gpt-oss-120b", True), ("vllm", "openai/gpt-oss-120b", False),
+    ("sglang", "deepseek-ai/DeepSeek-V3.1", False), ("sglang", "meta-llama/Llama-3.3-70B-Instruct", False),
+])  # fmt: skip
+def test_sglang_connects_pools_of_windowed_attention_at_equal_widths_only(
+    engine: str, model: str, *, same: bool
+) -> None:
+    problem = problem_of(Scenario(model=model, weights="native", engine=engine, gpu="h200-sxm"))
+    layout = Layout(tensor=np.array([1, 2, 4]), data=np.array([4, 2, 1]))
+    assert (
+        connected(problem, layout).tolist()
+        == (np.eye(3, dtype=bool) if same else np.ones((3, 3), bool)).tolist()
+    )
+    found = apart(solve(problem))
+    if found and same:
+        assert found.prefill.tensor == found.decode.tensor
