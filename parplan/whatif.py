@@ -14,6 +14,8 @@ from parplan.units import written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
+MOST_FLIPS = 12
+"""Recommendations listed as a target tightens."""
 
 
 def _name(layout: Layout | None, gpus: int) -> str:
@@ -60,6 +62,25 @@ def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
         name = winner(result.asking(batch))
         if not found or found[-1][1] != name:
             found.append((int(concurrency), name))
+    return tuple(found)
+
+
+def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
+    """Shortest time per output token each recommendation reaches as that target tightens, seconds, and its name.
+
+    Begins with the recommendation as it is, ends with the last that holds every request and meets a target; empty
+    where none does. Steps below `INDISTINCT` are passed over.
+    """
+    found: list[tuple[float, str]] = []
+    limit = result.problem.workload.tpot
+    while len(found) < MOST_FLIPS:
+        tighter = replace(result, problem=_changed(result.problem, tpot=limit))
+        index = recommended_index(tighter)
+        if index is None or not (tighter.holds & tighter.in_time)[index]:
+            break
+        reached = float(tighter.at_asked(tighter.serving.tpot)[index])
+        found.append((reached, winner(tighter)))
+        limit = reached * (1 - INDISTINCT)
     return tuple(found)
 
 

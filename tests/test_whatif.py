@@ -7,7 +7,7 @@ from parplan import Scenario, plan
 from parplan.layout import Layout
 from parplan.planner import solve
 from parplan.scenario import problem_of
-from parplan.whatif import apart, connected, flip_points, sensitivity, winner, winner_map
+from parplan.whatif import apart, connected, flip_points, sensitivity, target_flips, winner, winner_map
 
 BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
 
@@ -38,6 +38,20 @@ def test_a_tighter_target_flips_and_flips_come_first() -> None:
     flips = [change.flips for change in changes]
     assert flips == sorted(flips, reverse=True)
     assert any(change.flips and "time per token" in change.words for change in changes)
+
+
+def test_as_the_target_tightens_more_gpus_are_recommended_and_each_step_is_the_answer_to_its_target() -> None:
+    """70B on H100: TP2, TP4, TP8; each recommendation holds down to its own time per token."""
+    found = target_flips(plan(BUSY).result)
+    times = [reached for reached, _ in found]
+    assert [name for _, name in found] == ["TP2, 2 GPUs", "TP4, 4 GPUs", "TP8, 8 GPUs"]
+    assert times == sorted(times, reverse=True)
+    for reached, name in found:
+        scenario = BUSY.model_copy(update={"tpot": reached * 1000 * 1.001})
+        assert winner(plan(scenario).result) == name
+    assert target_flips(plan(BUSY.model_copy(update={"tpot": 0.1})).result) == ()
+    fastest = target_flips(plan(BUSY.model_copy(update={"objective": "latency"})).result)
+    assert [name for _, name in fastest] == ["TP8, 8 GPUs"]
 
 
 def test_two_pools_keep_their_limits_and_never_mix_prefill_into_decode() -> None:
