@@ -7,6 +7,7 @@ import numpy as np
 
 from parplan.choice import (
     INDISTINCT,
+    UNWISE,
     best_index,
     bought_gpus,
     fullest_rate,
@@ -128,7 +129,10 @@ def _limit(result: Result, index: int) -> str:
             f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
             f"({written_bytes(float(plan.memory.pool))} for KV)."
         )
-    return "" if plan.in_time else f"{_speed(plan)}: too slow for the targets."
+    if not plan.in_time:
+        return f"{_speed(plan)}: too slow for the targets."
+    unwise = next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
+    return f"it would do, but: {unwise}" if unwise else ""
 
 
 def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -172,7 +176,7 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     most = float(fullest_rate(result)[plan.index])
     rate = np.where(
-        result.possible[plan.index], result.grid(result.serving.tokens_per_s_per_gpu)[plan.index], 0
+        result.timely[plan.index], result.grid(result.serving.tokens_per_s_per_gpu)[plan.index], 0.0
     )
     full = int(np.argmax(rate >= most * (1 - INDISTINCT)))
     tpot = float(result.grid(result.serving.tpot)[plan.index, full])
