@@ -183,6 +183,38 @@ def test_experts_may_be_uneven_where_the_engine_lets_them(
     assert (found.get("experts-even") or found.get("experts-uneven")) == severity
 
 
+@pytest.mark.parametrize(
+    ("engine", "model", "layout", "rule"),
+    [
+        # windows never, recurrent layers since 0.21, latent attention always (kv_cache_coordinator.py)
+        ("vllm", "openai/gpt-oss-120b", Layout(tensor=16, decode_context=2), "decode-context-layers"),
+        (
+            "vllm",
+            "deepseek-ai/DeepSeek-V4-Flash",
+            Layout(tensor=8, decode_context=8),
+            "decode-context-layers",
+        ),
+        (
+            "vllm-0.17",
+            "Qwen/Qwen3-Next-80B-A3B-Instruct",
+            Layout(tensor=4, decode_context=2),
+            "decode-context-layers",
+        ),
+        ("vllm", "Qwen/Qwen3-Next-80B-A3B-Instruct", Layout(tensor=4, decode_context=2), None),
+        ("ideal", "openai/gpt-oss-120b", Layout(tensor=16, decode_context=2), None),
+        ("vllm-0.17", "deepseek-ai/DeepSeek-V3", Layout(tensor=8, decode_context=8), None),
+        # six queries share a KV head: four ranks cannot share them (config/model.py)
+        ("vllm", "MiniMaxAI/MiniMax-M2.5", Layout(tensor=48, expert=48, decode_context=4), "decode-context"),
+        ("vllm", "MiniMaxAI/MiniMax-M2.5", Layout(tensor=48, expert=48, decode_context=3), None),
+    ],
+)
+def test_a_cache_is_cut_along_the_sequence_where_vllm_can(
+    engine: str, model: str, layout: Layout, rule: str | None
+) -> None:
+    found = rules_broken(problem(model, gpu="h200-sxm", engine=engine), layout)
+    assert {name for name in found if name.startswith("decode-context")} == ({rule} if rule else set())
+
+
 def test_copies_of_experts_need_whole_experts() -> None:
     of = problem("deepseek-ai/DeepSeek-V3", gpu="h200-sxm", redundant=32)
     assert rules_broken(of, Layout(tensor=16))["copies-whole"] == "error"

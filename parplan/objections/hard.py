@@ -1,5 +1,6 @@
 """What does not start, whatever the GPU can do: counts that do not divide, cuts an engine lacks, memory."""
 
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from parplan.objections.counts import (
     nearest_tensor,
     vocabulary,
 )
+from parplan.transformer import Compressed, GroupedQuery, Recurrent
 
 CUT_WORDS = {
     "tensor": "cut layers by tensor parallelism",
@@ -62,7 +64,36 @@ def _attention_fix(case: Case) -> str:
 
 def _decode_context_wrong(case: Case) -> Any:
     size, tensor = case.layout.decode_context, case.layout.tensor
-    return (size > 1) & ((tensor % size != 0) | (size * least_kv_heads(case) > tensor))
+    return (size > 1) & (
+        (tensor % size != 0) | (size * least_kv_heads(case) > tensor) | _queries_uneven(case)
+    )
+
+
+def _queries_per_head(case: Case) -> list[int]:
+    """Query heads that share a KV head, of every kind of attention that has such."""
+    mixers = (block.mixer for block in case.transformer.blocks)
+    return sorted({mixer.heads // mixer.kv_heads for mixer in mixers if isinstance(mixer, GroupedQuery)})
+
+
+def _queries_uneven(case: Case) -> Any:
+    """Where the queries of a KV head do not divide over the ranks that share it."""
+    size = case.layout.decode_context
+    return any_of((count % size != 0 for count in _queries_per_head(case)), like=size)
+
+
+def _unshared_layers(case: Case) -> str:
+    """Kinds of layer whose cache vLLM cannot cut along the sequence, in words; empty where it can cut all.
+
+    Recurrent states are kept whole beside a cut cache since 0.21, as read at 0.33.
+    """
+    mixers = [block.mixer for block in case.transformer.blocks if block.mixer]
+    old = case.engine.name != "vllm"
+    kinds = {
+        "windowed": any(isinstance(m, GroupedQuery) and m.cache.window for m in mixers),
+        "compressed": any(isinstance(m, Compressed) for m in mixers),
+        "recurrent": old and any(isinstance(m, Recurrent) for m in mixers),
+    }
+    return " and ".join(kind for kind, there in kinds.items() if there)
 
 
 def _decode_context_reason(case: Case) -> str:
@@ -70,6 +101,9 @@ def _decode_context_reason(case: Case) -> str:
     if tensor % size:
         return f"DCP{size} does not divide the {tensor} ranks of a tensor group."
     kept = max(tensor // heads, 1)
+    if size <= kept:
+        queries = listed(_queries_per_head(case))
+        return f"The {queries} queries that share a KV head do not divide over DCP{size}."
     return (
         f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over {heads} KV "
         f"head{'s' * (heads > 1)} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
@@ -77,8 +111,9 @@ def _decode_context_reason(case: Case) -> str:
 
 
 def _decode_context_fix(case: Case) -> str:
-    tensor = whole(case.layout.tensor)
-    most = max(divisors(tensor, limit=max(tensor // least_kv_heads(case), 1)))
+    tensor, queries = whole(case.layout.tensor), gcd(*_queries_per_head(case))
+    sizes = divisors(tensor, limit=max(tensor // least_kv_heads(case), 1))
+    most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
 
 
@@ -242,7 +277,20 @@ HARD: tuple[Rule, ...] = (
         _decode_context_wrong,
         _decode_context_reason,
         _decode_context_fix,
-        "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]",
+        "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]; config/model.py of 0.33: queries per KV head",
+    ),
+    Rule(
+        "decode-context-layers",
+        "error",
+        lambda c: (
+            (c.layout.decode_context > 1) & (engine_family(c.engine) == "vllm") & bool(_unshared_layers(c))
+        ),
+        lambda c: (
+            f"vLLM cuts the cache along the sequence only where every layer keeps all of it; {c.transformer.name} has "
+            f"{_unshared_layers(c)} layers."
+        ),
+        always("Use DCP1."),
+        "vLLM kv_cache_coordinator.py of 0.33 (full attention, Mamba) and of 0.19 (no hybrid at all)",
     ),
     Rule(
         "network",
