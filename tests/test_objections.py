@@ -60,11 +60,6 @@ def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
         ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "kv-heads"),
         # nor does the vocabulary of 151,936 (llm-d-planner PR #205)
         ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "vocabulary"),
-        # experts of 768 cut 4 ways are 192 wide: not whole blocks of 128 (vLLM #25292)
-        ("Qwen/Qwen3-30B-A3B-FP8", "native", Layout(tensor=4), "expert-width"),
-        # 1536 / 8 = 192 (vLLM PR #48173, MiniMax-M2 and Qwen3-235B)
-        ("MiniMaxAI/MiniMax-M2.5", "native", Layout(tensor=8), "expert-width"),
-        ("Qwen/Qwen3-235B-A22B-FP8", "native", Layout(tensor=8), "expert-width"),
         # 18432 / 32 = 576 (SGLang #3345)
         ("deepseek-ai/DeepSeek-V3", "native", Layout(tensor=32), "dense-width"),
         ("meta-llama/Llama-3.3-70B-Instruct", "fp8", Layout(data=2), "experts-missing"),
@@ -77,6 +72,31 @@ def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
 )
 def test_what_does_not_start_is_an_error(model: str, weights: str, layout: Layout, rule: str) -> None:
     assert rules_broken(problem(model, weights), layout)[rule] == "error"
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "width"),
+    [
+        ("Qwen/Qwen3-30B-A3B-FP8", 4, 192),  # 768 / 4 (vLLM issue 25292)
+        ("MiniMaxAI/MiniMax-M2.5", 8, 192),  # 1536 / 8 (vLLM PR 48173)
+        ("Qwen/Qwen3-235B-A22B-FP8", 8, 192),
+    ],
+)
+def test_experts_cut_inside_a_block(model: str, tensor: int, width: int) -> None:
+    """128 does not divide 192, 64 does: vLLM 0.33 makes blocks of 64, earlier ones and other engines refuse."""
+    assert width % 128 != 0 == width % 64
+    for engine in ("vllm-0.17", "vllm-0.16", "sglang", "trtllm", "ideal"):
+        assert rules_broken(problem(model, engine=engine), Layout(tensor=tensor))["expert-width"] == "error"
+    newest = rules_broken(problem(model, engine="vllm"), Layout(tensor=tensor))
+    assert newest["experts-refined"] == "warning"
+    assert "expert-width" not in newest
+
+
+def test_blocks_are_not_made_finer_than_32() -> None:
+    """768 / 16 = 48 shares only 16 with a block of 128."""
+    found = rules_broken(problem("Qwen/Qwen3-30B-A3B-FP8"), Layout(tensor=16))
+    assert found["expert-width"] == "error"
+    assert "experts-refined" not in found
 
 
 @pytest.mark.parametrize(
@@ -236,7 +256,7 @@ def test_experts_quantised_on_loading_are_padded_by_vllm_and_a_checkpoint_in_blo
         ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm", False),
         ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm-0.17", True),
         ("Qwen/Qwen3-30B-A3B", "fp8-block", "sglang", True),
-        ("Qwen/Qwen3-30B-A3B-FP8", "native", "vllm", True),
+        ("Qwen/Qwen3-30B-A3B-FP8", "native", "vllm-0.17", True),
     ):
         found = rules_broken(problem(model, weights, engine=engine), Layout(tensor=4))
         assert ("expert-width" in found) == forbidden

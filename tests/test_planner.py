@@ -198,7 +198,8 @@ def test_layout_families_name_their_cuts() -> None:
 
 def test_the_nearest_legal_layout_is_legal_and_near() -> None:
     """Qwen3-30B in block FP8 on TP4 leaves experts of 192: TP2, or TP4 with whole experts, is a step away."""
-    result = plan(Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", gpu="h100-sxm", budget=8)).result
+    scenario = Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", engine="vllm-0.17", budget=8)
+    result = plan(scenario).result
     index = next(i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=4))
     nearest = result.plan(index).nearest
     assert nearest in (

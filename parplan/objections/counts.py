@@ -14,6 +14,8 @@ VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
 WIDEST = 256
 """Largest tensor width a way out names: above the most attention heads of a catalogued model (232)."""
+FINEST = 32
+"""Smallest block vLLM refines the scales of experts to, where a shard is not whole blocks."""
 PADDED = frozenset({"mxfp4"})
 """Formats whose shards engines pad to whole blocks (vLLM and SGLang mxfp4.py round a shard's width up)."""
 
@@ -82,6 +84,26 @@ def blocks_cut(widths: Iterable[int], *, ways: Any, block: int) -> Any:
     """Where a width cut so many ways leaves a part that is not whole quantisation blocks."""
     parts = (np.asarray(w % ways != 0) | np.asarray((w // np.maximum(ways, 1)) % block != 0) for w in widths)
     return any_of(parts, like=ways)
+
+
+def experts_cut(case: Case) -> Any:
+    """Where a GPU's part of an expert is not whole quantisation blocks."""
+    return blocks_cut(
+        expert_widths(case), ways=case.layout.expert_tensor, block=block_of(case, "routed_experts")
+    )
+
+
+def experts_refined(case: Case) -> Any:
+    """Where vLLM cuts an expert inside a block all the same: it repeats the block's scale over finer ones.
+
+    Source: vLLM fused_moe/oracle/fp8.py of 0.33, refine_fp8_moe_block_shape; earlier versions refuse to load.
+    """
+    ways, block = np.maximum(case.layout.expert_tensor, 1), block_of(case, "routed_experts")
+    if case.engine.name != "vllm" or case.precision.weights["routed_experts"].name != "fp8-block":
+        return np.zeros_like(ways, dtype=bool)
+    finer = np.gcd(block, case.transformer.hidden)
+    parts = [(w % ways == 0) & (np.gcd(w // ways, finer) >= FINEST) for w in expert_widths(case)]
+    return experts_cut(case) & np.all(parts, axis=0)
 
 
 def dense_cut(case: Case, tensor: Any) -> Any:
@@ -166,3 +188,9 @@ def even_fix(case: Case) -> str:
 def fewer_groups(case: Case) -> str:
     """The most groups there are experts for."""
     return f"Use at most {spread(case, legal=groups_allowed(case)[-1:])}, or redundant experts."
+
+
+def whole_experts_fix(case: Case) -> str:
+    """Experts spread whole over the layout's GPUs, as far as there are experts."""
+    width = whole(case.layout.width)
+    return f"Keep experts whole: EP{width}." if width <= copies(case) else fewer_groups(case)

@@ -9,7 +9,6 @@ from parplan.objections.case import Case, Rule, always, divisors, engine_family,
 from parplan.objections.counts import (
     any_of,
     block_of,
-    blocks_cut,
     copies,
     dense_cut,
     dense_widths,
@@ -17,6 +16,8 @@ from parplan.objections.counts import (
     even_fix,
     expert_widths,
     experts,
+    experts_cut,
+    experts_refined,
     experts_uneven,
     fewer_groups,
     heads,
@@ -28,6 +29,7 @@ from parplan.objections.counts import (
     mixes,
     nearest_tensor,
     vocabulary,
+    whole_experts_fix,
 )
 from parplan.transformer import Compressed, GroupedQuery, Recurrent
 
@@ -180,18 +182,12 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "expert-width",
         "error",
-        lambda c: blocks_cut(
-            expert_widths(c), ways=c.layout.expert_tensor, block=block_of(c, "routed_experts")
-        ),
+        lambda c: experts_cut(c) & ~experts_refined(c),
         lambda c: (
             f"Experts of width {listed(expert_widths(c))} cut {whole(c.layout.expert_tensor)} ways "
             f"do not leave whole quantisation blocks of {block_of(c, 'routed_experts')}."
         ),
-        lambda c: (
-            f"Keep experts whole: EP{whole(c.layout.width)}."
-            if whole(c.layout.width) <= copies(c)
-            else fewer_groups(c)
-        ),
+        whole_experts_fix,
         "vLLM issue #25292 and PR #48173, TensorRT-LLM PR #14613",
     ),
     Rule(

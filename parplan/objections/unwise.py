@@ -8,14 +8,18 @@ from numpy.typing import NDArray
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.objections.case import Case, Rule, always, joined_gpus, whole
+from parplan.objections.case import Case, Rule, always, joined_gpus, listed, whole
 from parplan.objections.counts import (
+    block_of,
     copies,
     even_experts,
     even_fix,
+    expert_widths,
     experts,
+    experts_refined,
     experts_uneven,
     least_kv_heads,
+    whole_experts_fix,
     widest_tensor,
 )
 from parplan.units import Array, written_time
@@ -214,6 +218,18 @@ UNWISE: tuple[Rule, ...] = (
         ),
         even_fix,
         "vLLM determine_expert_map: the remainder goes to the first ranks",
+    ),
+    Rule(
+        "experts-refined",
+        "warning",
+        experts_refined,
+        lambda c: (
+            f"Experts of width {listed(expert_widths(c))} cut {whole(c.layout.expert_tensor)} ways are not whole "
+            f"quantisation blocks of {block_of(c, 'routed_experts')}: vLLM 0.33 makes finer blocks, which only Triton "
+            "kernels take; earlier versions refuse to load."
+        ),
+        whole_experts_fix,
+        "vLLM fused_moe/oracle/fp8.py of 0.33; issue #25292 and PR #48173 for earlier ones",
     ),
     Rule(
         "copies-of-none",
