@@ -256,6 +256,7 @@ def test_attention_data_parallelism_of_tensorrt_llm_stands_in_the_file() -> None
     [
         ("vllm", {"model": DEEPSEEK}, Layout(tensor=8, expert=4), "no flag for 4 groups"),
         ("vllm", {"model": DEEPSEEK}, Layout(tensor=8, context=2), "experts over the context ranks"),
+        ("vllm", {}, Layout(tensor=4, context=2), "latent attention"),
         ("vllm-0.17", {}, Layout(tensor=4, context=2), "does not work yet"),
         ("sglang", {}, Layout(tensor=4, context=2), "context ranks out of the tensor ranks"),
         ("trtllm", {"model": DEEPSEEK}, Layout(tensor=2, data=4, expert=8), "TP2 repeated 4 times"),

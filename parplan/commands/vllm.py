@@ -8,6 +8,7 @@ from parplan.commands.start import Dialect, Start, more_than_one, written_gib
 from parplan.layout import Layout
 from parplan.memory import Memory
 from parplan.planner import Problem
+from parplan.transformer import Latent
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,10 @@ class Vllm(Dialect):
     """The log states cache size and largest concurrency in one line, and the size follows from the concurrency."""
 
     def refusal(self, problem: Problem, layout: Layout) -> str:
-        """Experts are whole on all GPUs or cut over all of them; context ranks share the experts."""
+        """Experts are whole on all GPUs or cut over all of them; context ranks share the experts.
+
+        Source for context ranks: vllm/v1/worker/gpu/pcp_manager.py of 0.33.
+        """
         if layout.expert not in (1, layout.width):
             return (
                 f"vLLM spreads whole experts over all {layout.width} GPUs of a layer (--enable-expert-parallel) or "
@@ -29,6 +33,9 @@ class Vllm(Dialect):
             )
         if layout.context > 1 and not self.prefill_context:
             return f"Context-parallel prefill does not work yet in vLLM {self.version}."
+        mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+        if layout.context > 1 and not all(isinstance(mixer, Latent) for mixer in mixers):
+            return f"vLLM {self.version} has context-parallel prefill for latent attention (MLA) only."
         if layout.context > 1 and problem.transformer.is_moe:
             return "vLLM spreads experts over the context ranks too, which is another layout."
         if layout.context > 1 and layout.decode_context > 1:
