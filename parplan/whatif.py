@@ -188,14 +188,14 @@ class Apart:
 def connected(problem: Problem, layout: Layout) -> Mask:
     """Which prefill layout can send its cache to which decode layout, [prefill, decode].
 
-    SGLang sends the cache of windowed attention only between equal tensor widths (mooncake/conn.py and nixl/conn.py at
-    0.5.16; llm-d PR 2442); a latent, and heads without a window, it deals anew.
+    SGLang deals the heads of windowed attention anew for another tensor width only where prefill has no pipeline stages
+    (disaggregation/common/conn.py at 0.5.23).
     """
     mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
     windowed = any(mixer.cache.window for mixer in mixers if isinstance(mixer, GroupedQuery))
-    tensor = np.broadcast_to(layout.tensor, layout.shape)
-    same = tensor[:, None] == tensor
-    return same if windowed and problem.engine.name == "sglang" else np.ones_like(same)
+    tensor, pipeline = (np.broadcast_to(cut, layout.shape) for cut in (layout.tensor, layout.pipeline))
+    dealt = (tensor[:, None] == tensor) | (pipeline == 1)[:, None]
+    return dealt if windowed and problem.engine.name == "sglang" else np.ones_like(dealt)
 
 
 def apart(result: Result, *, replicas: int = 1) -> Apart | None:
