@@ -86,7 +86,7 @@ def _queries_uneven(case: Case) -> Any:
 def _unshared_layers(case: Case) -> str:
     """Kinds of layer whose cache vLLM cannot cut along the sequence, in words; empty where it can cut all.
 
-    Recurrent states are kept whole beside a cut cache since 0.21, as read at 0.33.
+    Recurrent states are kept whole beside a cut cache in its newest version (0.33), and refused in 0.20.
     """
     mixers = [block.mixer for block in case.transformer.blocks if block.mixer]
     old = case.engine.name != "vllm"
