@@ -79,6 +79,7 @@ class Problem:
     fixed: Mapping[str, int]
     """Layout fields the user has fixed."""
     objective: Objective = "cost"
+    """What makes one layout better than another, of those that do the job."""
 
 
 def sizes(limit: int) -> Counts:
