@@ -39,6 +39,9 @@ LAYERS: tuple[str, ...] = (
     # decisions
     "objections",
     "planner",
+    "choice",
+    "ladder",
+    "runner_up",
     "advice",
     "comparison",
     "products",

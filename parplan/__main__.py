@@ -81,8 +81,10 @@ def written_answer(answer: Answer) -> str:
     advice, result = answer.advice, answer.result
     lines = [
         advice.verdict,
+        *filter(None, [advice.shortfall]),
         "",
         *advice.reasons,
+        *([advice.runner_up.words] if advice.runner_up else []),
         *advice.alternatives,
         "",
         *_memory_lines(answer),

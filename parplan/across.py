@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parplan import catalog
-from parplan.advice import recommended_index, verdict
+from parplan.advice import shortfall, verdict
+from parplan.choice import recommended_index
 from parplan.confidence import Confidence, confidence
 from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, candidate_layouts, judged
+from parplan.planner import Plan, Problem, batches, candidate_layouts, judged
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
 
 
@@ -32,37 +33,37 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     """The same scenario planned on every GPU of the catalogue, by GPU name.
 
     At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits. Layouts
-    are the same for all GPUs that may use as many, and are looked at for the asked concurrency alone.
+    are the same for all GPUs that may use as many in nodes of one size; they are looked at for the asked concurrency
+    alone, unless the objective looks at others.
 
     Raises:
         UnknownNameError: a name the catalogue does not know.
     """
     asked, found = problem_of(scenario), {}
-    layouts: dict[int, Layout] = {}
+    layouts: dict[tuple[int, int], Layout] = {}
     for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
         precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
         budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
         problem = replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
-        if problem.budget not in layouts:
-            layouts[problem.budget] = candidate_layouts(problem)
-        found[name] = _elsewhere(problem, layout=layouts[problem.budget])
+        alike = problem.budget, gpu.node
+        if alike not in layouts:
+            layouts[alike] = candidate_layouts(problem)
+        found[name] = _elsewhere(problem, layout=layouts[alike])
     return found
 
 
 def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
     """The answer for one GPU; where nothing runs, its words name the nearest layout with room for the weights."""
-    result = judged(
-        problem,
-        layout=large_enough(problem, layout=layout),
-        concurrency=np.array([problem.workload.concurrency]),
-    )
+    asked = np.array([problem.workload.concurrency])
+    looked_at = batches(problem.workload) if problem.objective == "throughput" else asked
+    result = judged(problem, layout=large_enough(problem, layout=layout), concurrency=looked_at)
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
     return Elsewhere(
         gpu=problem.gpu,
         plan=best,
         confidence=None if best is None else confidence(problem, layout=best.layout),
-        words=verdict(result, best),
+        words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),
     )
 
 

@@ -5,55 +5,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parplan.choice import (
+    INDISTINCT,
+    UNWISE,
+    best_index,
+    bought_gpus,
+    fullest_rate,
+    recommended_index,
+    roomiest_index,
+    smallest_index,
+    wise,
+)
+from parplan.fit import longest_request
 from parplan.formats import Component
 from parplan.hardware import Instance
-from parplan.instances import Napkin, Purchase, napkin, purchases, sold_gpus, surviving
-from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
-from parplan.units import Array, written_bytes, written_time
-
-INDISTINCT = 0.05
-"""Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
-UNWISE = ("tensor-spans", "pipeline-inside")
-"""Warnings that keep a layout from being recommended while another one does the job."""
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One step of the ladder of sizes: the fewest GPUs that do something."""
-
-    name: str
-    """loads, holds, meets targets, survives."""
-    meaning: str
-    plan: Plan | None
-    """The best layout of that size. None: nothing within the GPU budget does."""
-    purchases: tuple[Purchase, ...]
-    """Ways to buy it, cheapest first."""
-    replicas: int = 1
-    """Copies of the layout that run; the plan is that of one of them with its share of the requests."""
-
-    @property
-    def gpus(self) -> int | None:
-        """GPUs in use, all replicas together. None: nothing within the GPU budget does."""
-        return None if self.plan is None else self.plan.gpus * self.replicas
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Output tokens per second at the asked concurrency; of several replicas one is spare and not counted."""
-        return 0.0 if self.plan is None else float(self.plan.serving.tokens_per_s) * max(self.replicas - 1, 1)
-
-    @property
-    def requests_per_s(self) -> float:
-        """Requests per second, likewise."""
-        return (
-            0.0 if self.plan is None else float(self.plan.serving.requests_per_s) * max(self.replicas - 1, 1)
-        )
-
-    @property
-    def layout(self) -> str:
-        """The layout and how often it runs, in words; empty where nothing does."""
-        if self.plan is None:
-            return ""
-        return f"{self.replicas} × {self.plan.layout}" if self.replicas > 1 else str(self.plan.layout)
+from parplan.instances import Napkin, Purchase, napkin, purchases
+from parplan.ladder import Rung, ladder
+from parplan.objections import CLEAR_GAIN, joined_gpus
+from parplan.planner import CUT_NAMES, Plan, Result
+from parplan.runner_up import RunnerUp, runner_up
+from parplan.units import written_bytes, written_time
+from parplan.workload import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -62,155 +34,22 @@ class Advice:
 
     verdict: str
     """One sentence."""
+    shortfall: str
+    """What is missing where the answer is no, or not quite; empty where nothing is."""
     recommended: Plan | None
     """None: nothing within the GPU budget loads and holds one request."""
     purchases: tuple[Purchase, ...]
     """Ways to buy one replica of the recommended layout, cheapest first."""
     reasons: tuple[str, ...]
     """Why this one, with the user's own numbers."""
+    runner_up: RunnerUp | None
+    """The second best, and what it would take for it to win."""
     alternatives: tuple[str, ...]
-    """What one would get from fewer or more GPUs, and ways out where nothing works."""
+    """What one would get from more GPUs."""
     napkin: Napkin
     napkin_note: str
     """Why the textbook answer and the full one differ, or that they agree."""
     ladder: tuple[Rung, ...]
-
-
-def _wise(result: Result) -> Mask:
-    """Layouts free of the warnings that forbid a recommendation, [layouts]."""
-    unwise = np.logical_or.reduce([result.warnings[name] for name in UNWISE])
-    return np.asarray(~unwise)
-
-
-def _bought(result: Result) -> Counts:
-    """GPUs to buy for each layout, [layouts]."""
-    return np.asarray(sold_gpus(result.gpus, gpu=result.problem.gpu))
-
-
-def _preferred(result: Result, *, among: Mask) -> Mask:
-    """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
-    wise = among & _wise(result)
-    return wise if wise.any() else among
-
-
-def best_index(result: Result, *, among: Mask) -> int | None:
-    """The layout with the fewest GPUs to buy, then the most tokens per second, of those allowed.
-
-    At a fixed number of requests in hand, more tokens per second and less time per request are the same thing.
-    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest kinds of cut wins; repeating
-    attention (it costs memory) and leaving bought GPUs idle count as one more each. Unwise layouts only count where no
-    other is allowed.
-    """
-    rate = result.at_asked(result.serving.tokens_per_s)
-    return _best(result, among=among, bought=_bought(result), rate=rate)
-
-
-def _best(result: Result, *, among: Mask, bought: Counts, rate: Array) -> int | None:
-    """As `best_index`, for any number of GPUs to buy and tokens per second, [layouts]."""
-    if not among.any():
-        return None
-    allowed = _preferred(result, among=among)
-    fewest = allowed & (bought == bought[allowed].min())
-    rate = np.where(fewest, rate, -np.inf)
-    close = rate >= rate.max() * (1 - INDISTINCT)
-    kinds = np.sum([getattr(result.layout, name) > 1 for name in CUT_NAMES], axis=0)
-    wasteful = 1 * (result.layout.data > 1) + 1 * (_bought(result) > result.gpus)
-    return int(np.lexsort((-rate, kinds + wasteful, ~close))[0])
-
-
-def recommended_index(result: Result) -> int | None:
-    """The layout to use: holds every request and meets the targets with the fewest GPUs; else as near as can be.
-
-    Where nothing does both, the targets come first to give way: the layout that holds every request and misses the
-    targets least; where nothing holds every request, the one that holds the most.
-    """
-    if (result.holds & result.in_time).any():
-        return best_index(result, among=result.holds & result.in_time)
-    if result.holds.any():
-        return int(np.argmin(np.where(_preferred(result, among=result.holds), _miss(result), np.inf)))
-    if result.legal.any():
-        return _largest_capacity(result, among=_preferred(result, among=result.legal))
-    return None
-
-
-def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
-    """The few layouts worth drawing side by side: the best of every GPU count, and the largest that does not load.
-
-    Ordered by GPUs; the recommended layout is among them.
-    """
-    chosen = set()
-    bought = _bought(result)
-    for size in np.unique(bought):
-        same = bought == size
-        index = best_index(result, among=result.legal & same)
-        chosen.add(_largest_capacity(result, among=same) if index is None else index)
-    failing = sorted((i for i in chosen if not result.legal[i]), key=lambda i: -result.gpus[i])[:1]
-    working = sorted((i for i in chosen if result.legal[i]), key=lambda i: result.gpus[i])[
-        : most - len(failing)
-    ]
-    recommended = recommended_index(result)
-    extra = () if recommended is None or recommended in working else (recommended,)
-    return tuple(sorted((*failing, *working, *extra), key=lambda i: (result.gpus[i], i)))
-
-
-def _miss(result: Result) -> np.ndarray:
-    """By what factor the worse of both targets is missed, [layouts]; 1 or less: met."""
-    workload, serving = result.problem.workload, result.serving
-    ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
-    tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
-    return np.asarray(np.maximum(ttft, tpot))
-
-
-def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]:
-    """The fewest GPUs that load the model, hold every request, meet the targets, and do so with one machine lost."""
-    offers = tuple(instances)
-    steps = [
-        ("loads", "starts and holds at least one request of full length", result.legal),
-        ("holds", "holds every asked request at full length", result.holds),
-    ]
-    if result.problem.workload.ttft or result.problem.workload.tpot:
-        steps.append(
-            ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
-        )
-    rungs = [_rung(result, name, meaning, among, offers) for name, meaning, among in steps]
-    return (*rungs, _surviving_rung(result, meaning=steps[-1][1], offers=offers))
-
-
-def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[Instance, ...]) -> Rung:
-    index = best_index(result, among=among)
-    if index is None:
-        return Rung(name, meaning, None, ())
-    found = result.plan(index)
-    return Rung(name, meaning, found, purchases(offers, gpu=result.problem.gpu, gpus=found.gpus))
-
-
-def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...]) -> Rung:
-    """The fewest GPUs in equal replicas that go on with every request when any one machine is lost.
-
-    One replica more than hold the requests in time, each on machines of its own: many small ones may need fewer spare
-    GPUs than two large ones. Speed is that of a replica with its share of the requests while one is missing.
-    """
-    workload, serving = result.problem.workload, result.serving
-    replicas = result.concurrency[: result.asked + 1]
-    share = -(-workload.concurrency // replicas)
-    batch = np.searchsorted(result.concurrency, share)
-    ttft, tpot, capacity = (
-        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
-    )
-    in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
-    enough = result.legal[:, None] & (capacity >= share) & in_time
-    first = enough.argmax(axis=1)
-    needed, at = replicas[first], batch[first]
-    rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]
-    index = _best(
-        result, among=np.asarray(enough.any(axis=1)), bought=(needed + 1) * _bought(result), rate=rate
-    )
-    meaning = f"{meaning}, in equal replicas, also while any one machine is lost"
-    if index is None:
-        return Rung("survives", meaning, None, ())
-    on, found = int(needed[index]), result.asking(int(at[index])).plan(index)
-    one = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
-    return Rung("survives", meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)
 
 
 def _model(result: Result) -> str:
@@ -224,7 +63,9 @@ def _gpus(result: Result, count: int) -> str:
 
 
 def _within(result: Result) -> str:
-    """The GPU budget, in words."""
+    """The GPU budget, in words, or the cuts the user fixed."""
+    if result.problem.fixed:
+        return "with the cuts you fixed"
     most = result.problem.budget
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
@@ -243,22 +84,39 @@ def _format(result: Result) -> str:
 
 
 def verdict(result: Result, plan: Plan | None) -> str:
-    """The answer in one sentence."""
+    """The answer in one sentence, with the objective it follows."""
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
-        return f"{name} does not run on {_limit_words(result)}. {_nearest_failure(result)}"
+        return f"{name} does not run on {_limit_words(result)}."
     asked, capacity = result.problem.workload.concurrency, float(plan.memory.capacity)
     on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
     if not plan.holds:
-        return (
-            f"{name} runs on {on}, but its KV cache holds {int(capacity):,} of {_users(asked)} at full length; "
-            f"nothing {_within(result)} holds them all."
-        )
-    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)} at {_speed(plan)}"
+        return f"{name} on {on} holds {int(capacity):,} of {_users(asked)}."
     if not plan.in_time:
-        missed = f"no layout {_within(result)} meets the targets, this one comes nearest"
-        return f"{name}: {serves}; {missed}."
-    return f"{name}: {serves}."
+        return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
+    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
+    return f"{name}: {serves} {OBJECTIVES[result.problem.objective]}: {_speed(plan)}."
+
+
+def shortfall(result: Result, plan: Plan | None) -> str:
+    """What is missing where nothing does the job; empty where the plan does."""
+    if plan is None:
+        return _nearest_failure(result)
+    if not plan.holds:
+        return f"Nothing {_within(result)} holds them all at full length. {_spread(result, plan)}"
+    if plan.in_time:
+        return ""
+    workload = result.problem.workload
+    limits = ((workload.tpot, "per token"), (workload.ttft, "to the first"))
+    asked = ", ".join(f"{written_time(limit)} {what}" for limit, what in limits if limit)
+    return f"It serves {_users(workload.concurrency)} at {_speed(plan)}; {asked} is asked for."
+
+
+def _spread(result: Result, plan: Plan) -> str:
+    """How many replicas of a layout hold all requests between them."""
+    asked, each = result.problem.workload.concurrency, int(plan.memory.capacity)
+    replicas = -(-asked // each)
+    return f"{replicas:,} replicas of {plan.layout} hold them between them, {-(-asked // replicas):,} each."
 
 
 def _limit(result: Result, index: int) -> str:
@@ -271,7 +129,10 @@ def _limit(result: Result, index: int) -> str:
             f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
             f"({written_bytes(float(plan.memory.pool))} for KV)."
         )
-    return "" if plan.in_time else f"{_speed(plan)}: too slow for the targets."
+    if not plan.in_time:
+        return f"{_speed(plan)}: too slow for the targets."
+    unwise = next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
+    return f"it would do, but: {unwise}" if unwise else ""
 
 
 def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -282,26 +143,59 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
         f"{written_bytes(float(memory.pool))} left for KV hold {int(memory.capacity):,} requests of "
         f"{workload.length:,} tokens."
     ]
-    bought = _bought(result)
-    smaller = bought < bought[plan.index]
-    if smaller.any():
-        tried = _largest_capacity(result, among=bought == bought[smaller].max())
-        gpus = _gpus(result, int(result.gpus[tried]))
-        found.append(f"Fewer do not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}")
-    elif plan.holds and plan.in_time:
-        found.append(
-            "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
-            "communication and gain nothing that is asked for."
+    return (*found, *(text for rule in RULES for text in rule(result, plan)))
+
+
+def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
+    """Why not fewer GPUs; that one is enough, where it is."""
+    if plan.gpus == 1:
+        return (
+            (
+                "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
+                "communication and gain nothing that is asked for.",
+            )
+            if plan.holds and plan.in_time
+            else ()
         )
-    return (*found, *_two_nodes(result), *_stretched(result, plan))
+    bought = bought_gpus(result)
+    smaller = bought < bought[plan.index]
+    if not smaller.any():
+        return ()
+    enough = smallest_index(result, among=smaller & result.holds & result.in_time)
+    if enough is not None and wise(result)[enough]:
+        other = result.plan(enough)
+        return (f"At least cost {_gpus(result, other.gpus)} ({other.layout}) would do: {_speed(other)}.",)
+    tried = roomiest_index(result, among=bought == bought[smaller].max())
+    gpus = _gpus(result, int(result.gpus[tried]))
+    return (f"Fewer do not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",)
 
 
-def _largest_capacity(result: Result, *, among: Mask) -> int:
-    """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
-    broken = np.sum(list(result.errors.values()), axis=0)
-    capacity, pool = result.at_asked(result.memory.capacity), result.at_asked(result.memory.pool)
-    order = np.lexsort((-pool, -capacity, ~_wise(result), broken, ~among))
-    return int(order[0])
+def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
+    """What the layout delivers when its replicas are filled up, where that is what was asked for."""
+    if result.problem.objective != "throughput" or not (plan.holds and plan.in_time):
+        return ()
+    most = float(fullest_rate(result)[plan.index])
+    rate = np.where(
+        result.timely[plan.index], result.grid(result.serving.tokens_per_s_per_gpu)[plan.index], 0.0
+    )
+    full = int(np.argmax(rate >= most * (1 - INDISTINCT)))
+    tpot = float(result.grid(result.serving.tpot)[plan.index, full])
+    return (
+        f"Filled up, at about {_users(int(result.concurrency[full]))} and {written_time(tpot)} per token, each GPU "
+        f"delivers {rate[full]:,.0f} tokens/s; with the {result.problem.workload.concurrency:,} asked for "
+        f"{float(plan.serving.tokens_per_s_per_gpu):,.0f}.",
+    )
+
+
+def _replicas(result: Result, plan: Plan) -> tuple[str, ...]:
+    """Load is a matter of replicas: narrower ones on as many GPUs deliver more, where they do."""
+    narrower = int(result.narrower[plan.index])
+    if not narrower:
+        return ()
+    return (
+        f"{plan.layout} is for speed. Where only load matters, replicas of TP{narrower} on the same GPUs deliver at "
+        f"least {CLEAR_GAIN * 100:.0f} % more tokens/s: tensor parallelism does not raise throughput, replicas do.",
+    )
 
 
 def _limit_words(result: Result) -> str:
@@ -311,10 +205,23 @@ def _limit_words(result: Result) -> str:
 
 
 def _nearest_failure(result: Result) -> str:
-    """Why the layout that comes nearest to working does not."""
-    nearest = result.plan(_largest_capacity(result, among=np.ones(result.layout.shape, dtype=bool)))
+    """Why the layout that comes nearest to working does not; how long a request may be, where that is the matter."""
+    index = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
+    nearest, problem = result.plan(index), result.problem
     first = nearest.objections[0]
-    return f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
+    words = f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
+    if first.rule != "one-request":
+        return words
+    longest = longest_request(
+        problem.transformer,
+        problem.precision,
+        layout=nearest.layout,
+        gpu=problem.gpu,
+        engine=problem.engine,
+        concurrency=1,
+        settings=problem.settings,
+    )
+    return f"{words} It holds one of up to {longest:,} tokens." if longest else words
 
 
 def _find(result: Result, **cuts: int) -> int | None:
@@ -326,10 +233,10 @@ def _find(result: Result, **cuts: int) -> int | None:
     return int(found[0]) if found.size else None
 
 
-def _two_nodes(result: Result) -> tuple[str, ...]:
+def _two_nodes(result: Result, plan: Plan) -> tuple[str, ...]:
     """Over two nodes a mixture of experts has two good cuts: one for latency, one for throughput."""
-    node = result.problem.gpu.node
-    if not result.problem.transformer.is_moe:
+    node = joined_gpus(result.problem.gpu)
+    if not result.problem.transformer.is_moe or plan.gpus <= node:
         return ()
     piped = _find(result, tensor=node, pipeline=2)
     spread = _find(result, data=2 * node, expert=2 * node)
@@ -345,9 +252,39 @@ def _pace(result: Result, index: int) -> str:
     return f"{result.layout.one(index)} gives {written_time(tpot)} per token and at most {most:,.0f} tokens/s"
 
 
+def _mixed(result: Result, plan: Plan) -> tuple[str, ...]:
+    """Attention cut for speed and whole experts: what each pure cut of the same GPUs would give."""
+    layout = plan.layout
+    if not (layout.tensor > 1 and layout.expert > 1 and layout.pipeline == 1):
+        return ()
+    pure = {"experts cut too": _find(result, tensor=plan.gpus),
+            "attention repeated": _find(result, data=plan.gpus, expert=plan.gpus)}  # fmt: skip
+    parts = [f"{_pace(result, index)} ({words})" for words, index in pure.items() if index is not None]
+    if not parts:
+        return ()
+    return (f"{_pace(result, plan.index)} (attention cut, experts whole); {'; '.join(parts)}.",)
+
+
+def _context(result: Result, plan: Plan) -> tuple[str, ...]:
+    """What cutting a long prompt along the sequence gains over attention cut the same number of ways less."""
+    if plan.layout.context == 1:
+        return ()
+    cuts = {name: int(getattr(plan.layout, name)) for name in CUT_NAMES}
+    whole = _find(result, **cuts | {"context": 1})
+    before = (
+        ""
+        if whole is None
+        else f" instead of {written_time(float(result.at_asked(result.serving.ttft)[whole]))}"
+    )
+    return (
+        f"Prompts of {result.problem.workload.prompt:,} tokens are cut {plan.layout.context} ways along the sequence: "
+        f"{written_time(float(plan.serving.ttft))} to the first token{before}.",
+    )
+
+
 def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     """What tensor parallelism across nodes would cost instead of pipeline stages."""
-    if plan.layout.pipeline == 1 or plan.gpus <= result.problem.gpu.node:
+    if plan.layout.pipeline == 1 or plan.gpus <= joined_gpus(result.problem.gpu):
         return ()
     stretched = _find(result, tensor=plan.gpus)
     if stretched is None:
@@ -359,10 +296,14 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     )
 
 
+RULES = (_fewer, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+"""What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
+
+
 def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the next sizes up would give."""
     found = []
-    bought = _bought(result)
+    bought = bought_gpus(result)
     for size in np.unique(bought[result.legal & (bought > bought[plan.index])])[:2]:
         index = best_index(result, among=result.legal & (bought == size))
         if index is not None:
@@ -386,7 +327,7 @@ def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
         return f"{sums}: {found.gpus}, as many as the full answer."
     if plan.gpus < found.gpus:
         return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} do with what is really kept."
-    fewest = best_index(result, among=result.holds)
+    fewest = smallest_index(result, among=result.holds)
     if fewest is not None and (held := int(result.gpus[fewest])) <= found.gpus:
         slow = _limit(result, fewest)
         why = f"for the targets: {held} give {slow}" if slow else "which do it better."
@@ -404,14 +345,17 @@ def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
     plan = None if index is None else result.plan(index)
     problem = result.problem
     offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
+    cheapest = smallest_index(result, among=result.holds & result.in_time)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),
+        shortfall=shortfall(result, plan),
         recommended=plan,
         purchases=() if plan is None else purchases(offers, gpu=problem.gpu, gpus=plan.gpus),
         reasons=() if plan is None else reasons(result, plan),
+        runner_up=None if plan is None else runner_up(result, plan),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
-        napkin_note=_napkin_note(result, estimate, plan),
+        napkin_note=_napkin_note(result, estimate, plan if cheapest is None else result.plan(cheapest)),
         ladder=ladder(result, instances=offers),
     )

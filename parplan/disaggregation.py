@@ -5,6 +5,7 @@ cache crosses the links. Shapes: prefill layouts [P, 1, 1], decode layouts [D, 1
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,9 +100,16 @@ class Pools:
         """Share by which the slower pool falls behind the faster one; more than `SLACK` where no size matches."""
         return 1 - self.requests_per_s / np.maximum(self.prefill_rate, self.decode_rate)
 
-    def best(self, *, ttft: Seconds = np.inf, tpot: Seconds = np.inf) -> tuple[int, ...] | None:
-        """Where most tokens per second and GPU come out, of what fits and is in time, [P, D, B]; None: nothing is."""
-        good = self.fits & (np.asarray(self.ttft) <= ttft) & (np.asarray(self.tpot) <= tpot)
+    def best(
+        self, *, ttft: Seconds = np.inf, tpot: Seconds = np.inf, allowed: Any = True
+    ) -> tuple[int, ...] | None:
+        """Where most tokens per second and GPU come out, of what fits and is in time, [P, D, B]; None: nothing is.
+
+        Args:
+            ttft, tpot: limits, seconds.
+            allowed: pairs an engine can connect, whatever broadcasts to [P, D, B].
+        """
+        good = self.fits & (np.asarray(self.ttft) <= ttft) & (np.asarray(self.tpot) <= tpot) & allowed
         rate = np.where(good, self.tokens_per_s_per_gpu, -np.inf)
         if not good.any():
             return None

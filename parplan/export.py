@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
-from parplan.advice import Rung
 from parplan.balance import Balance, balance
 from parplan.comparison import TIME_TERMS
 from parplan.cost import bill, energy_per_token, fleets
 from parplan.formats import Precision
 from parplan.instances import Purchase, purchases
+from parplan.ladder import Rung
 from parplan.layout import Layout
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario
@@ -215,9 +215,12 @@ def answer_json(answer: Answer) -> Json:
     return {
         "scenario": answer.scenario.model_dump(),
         "verdict": advice.verdict,
+        "shortfall": advice.shortfall,
         "recommended": advice.recommended and plan_json(advice.recommended),
         "memory": advice.recommended and balance_json(balance(result.problem, advice.recommended)),
         "reasons": list(advice.reasons),
+        "runner_up": advice.runner_up
+        and {"layout": str(advice.runner_up.plan.layout), "words": advice.runner_up.words},
         "alternatives": list(advice.alternatives),
         "smallest": rung_json(smallest, scenario=answer.scenario, tdp=result.problem.gpu.tdp)
         | {

@@ -19,6 +19,7 @@ from parplan.scenario import (
     gpu_asked_for,
     transformer_asked_for,
 )
+from parplan.workload import OBJECTIVES
 
 VERSION_KEY = "v"
 NO_CONFIG = {"model": Scenario().model, "config": ""}
@@ -143,6 +144,7 @@ def known_names() -> dict[str, tuple[str, ...]]:
         "kv": (AUTO, *catalog.kv_formats()),
         "gpu": (*catalog.gpus(), OWN),
         "engine": tuple(catalog.engines()),
+        "objective": tuple(OBJECTIVES),
     }
 
 

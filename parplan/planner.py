@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
+from math import gcd
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -13,11 +14,11 @@ from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.objections import Case, Objection, broken, narrower_tensor, objections
+from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.units import Array
-from parplan.workload import Workload
+from parplan.workload import Objective, Workload
 
 Mask: TypeAlias = NDArray[np.bool_]
 Counts: TypeAlias = NDArray[np.int64]
@@ -77,6 +78,8 @@ class Problem:
     """Most GPUs one replica may use."""
     fixed: Mapping[str, int]
     """Layout fields the user has fixed."""
+    objective: Objective = "cost"
+    """What makes one layout better than another, of those that do the job."""
 
 
 def sizes(limit: int) -> Counts:
@@ -92,28 +95,42 @@ def sizes(limit: int) -> Counts:
 
 def tensor_widths(transformer: Transformer, *, limit: int) -> Counts:
     """Tensor widths worth judging: powers of two, and every other width that divides all attention heads."""
-    others = [
-        width for width in range(1, limit + 1) if all(heads % width == 0 for heads in transformer.heads)
-    ]
+    others = divisors(gcd(*transformer.heads), limit=limit)
     return np.union1d(2 ** np.arange(int(limit).bit_length()), others)
+
+
+def data_sizes(problem: Problem) -> Counts:
+    """How often attention may be repeated: besides the usual sizes what divides the experts with their copies, and
+    what divides the budget (five nodes of eight are 40)."""
+    limit, more = problem.budget, problem.settings.redundant_experts
+    counts = {block.experts.count + more for block in problem.transformer.blocks if block.experts}
+    even = [size for count in (*sorted(counts), limit) for size in divisors(count, limit=limit)]
+    return np.union1d(sizes(limit), np.array(even, dtype=np.int64))
+
+
+def stage_counts(problem: Problem) -> Counts:
+    """Pipeline stages worth judging: besides the usual counts what divides the budget's nodes; at most the layers."""
+    nodes = max(problem.budget // problem.gpu.node, 1)
+    counts = np.union1d(sizes(problem.budget), divisors(nodes, limit=nodes))
+    return counts[counts <= len(problem.transformer.sequence)]
 
 
 def candidate_layouts(problem: Problem) -> Layout:
     """Every combination of cuts worth judging within the GPU budget, as one layout of arrays [layouts].
 
     Leaves out what only renames another layout: expert groups need experts, attention repeated `data` times without
-    experts is a replica, decode-context parallelism needs ranks that repeat KV heads. Experts are cut by all GPUs or
-    spread whole over all of them, and in between where the engine can. Context parallelism is tried for prompts of
+    experts is a replica, decode-context parallelism needs ranks that repeat KV heads. Sizes are powers of two, three
+    and nine times them, and what divides heads, experts with their copies, or the budget. Experts are cut by all GPUs
+    or spread whole over all of them, and in between where the engine can. Context parallelism is tried for prompts of
     32,768 tokens and more. Legal or not is judged later, so that a reason can be shown. When what the user fixed needs
     more GPUs than the budget, the smallest such layouts are judged all the same.
     """
     limit, moe, one = problem.budget, problem.transformer.is_moe, np.array([1])
-    many = sizes(limit)
     choices = {
         "tensor": tensor_widths(problem.transformer, limit=limit),
-        "data": many if moe else one,
-        "pipeline": many[many <= len(problem.transformer.sequence)],
-        "context": many if problem.workload.prompt >= LONG_PROMPT else one,
+        "data": data_sizes(problem) if moe else one,
+        "pipeline": stage_counts(problem),
+        "context": sizes(limit) if problem.workload.prompt >= LONG_PROMPT else one,
     } | {name: np.array([size]) for name, size in problem.fixed.items() if name != "expert"}
     axes = np.meshgrid(*choices.values(), indexing="ij")
     layout = Layout(**dict(zip(choices, (axis.ravel() for axis in axes), strict=True)))
@@ -133,7 +150,7 @@ def _with_experts(layout: Layout, problem: Problem) -> Layout:
         return layout
     spread = [replace(layout, expert=np.asarray(1)), replace(layout, expert=layout.width)[layout.width > 1]]
     if problem.engine.mixed_experts:
-        groups = (size for size in sizes(problem.budget).tolist() if size > 1)
+        groups = (size for size in data_sizes(problem).tolist() if size > 1)
         spread += [
             replace(layout, expert=np.asarray(size))[(layout.width % size == 0) & (layout.width > size)]
             for size in groups
@@ -142,12 +159,22 @@ def _with_experts(layout: Layout, problem: Problem) -> Layout:
 
 
 def _with_decode_context(layout: Layout, problem: Problem) -> Layout:
-    """Layouts with the cache cut along the sequence too, wherever ranks would repeat it and the engine can."""
+    """Layouts with the cache cut along the sequence too, wherever ranks would repeat it and the engine can.
+
+    It is cut as many ways as ranks repeat it, or, where these reach over nodes, as many as sit in one.
+    """
     if "decode_context" in problem.fixed or "decode_context" not in problem.engine.cuts:
         return layout
     kv_heads = min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1)
-    repeats = layout.tensor // kv_heads
-    return Layout.joined([layout, replace(layout, decode_context=np.maximum(repeats, 1))[repeats > 1]])
+    repeats = np.maximum(np.asarray(layout.tensor) // kv_heads, 1)
+    inside = np.gcd(repeats, problem.gpu.node)
+    return Layout.joined(
+        [
+            layout,
+            replace(layout, decode_context=repeats)[repeats > 1],
+            replace(layout, decode_context=inside)[(inside > 1) & (inside < repeats)],
+        ]
+    )
 
 
 def batches(workload: Workload, *, points: int = 32) -> Counts:
@@ -266,7 +293,7 @@ class Plan:
     @cached_property
     def objections(self) -> tuple[Objection, ...]:
         """Everything wrong with it, in words, errors first."""
-        return objections(self.result.case(self.index))
+        return self.result.objections(self.index)
 
     @cached_property
     def nearest(self) -> Layout | None:
@@ -352,6 +379,13 @@ class Result:
         """Legal layouts at batches their KV pool holds, [layouts, batches]."""
         return self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
 
+    @cached_property
+    def timely(self) -> Mask:
+        """Of those, the ones that meet both targets; without targets all do, [layouts, batches]."""
+        workload = self.problem.workload
+        tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
+        return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
+
     def frontier(self, *, family: str | None = None) -> tuple[Counts, Counts]:
         """Layouts and batches no other beats in both tokens/s per user and tokens/s per GPU, fastest for a user first.
 
@@ -365,15 +399,18 @@ class Result:
         best = unbeaten(per_user, per_gpu)
         return layouts[best], batch[best]
 
+    @cached_property
+    def _doublings(self) -> Array:
+        """Every cut of every layout as a power of two, [cuts, layouts]."""
+        return np.log2([np.broadcast_to(getattr(self.layout, name), self.layout.shape) for name in CUT_NAMES])
+
     def nearest_legal(self, index: int) -> Layout | None:
         """The legal layout that differs least from one: fewest doublings and halvings of its cuts, then fewest GPUs."""
-        if not self.legal.any():
+        legal = np.flatnonzero(self.legal)
+        if not legal.size:
             return None
-        sizes = np.log2(
-            [np.broadcast_to(getattr(self.layout, name), self.layout.shape) for name in CUT_NAMES]
-        )
-        far = np.abs(sizes - sizes[:, [index]]).sum(axis=0)
-        return self.layout.one(int(np.lexsort((self.gpus, far, ~self.legal))[0]))
+        far = np.abs(self._doublings[:, legal] - self._doublings[:, [index]]).sum(axis=0)
+        return self.layout.one(int(legal[np.lexsort((self.gpus[legal], far))[0]]))
 
     def picked(self, values: Values, *, index: int) -> Values:
         """Memory or speed of one layout at the asked concurrency."""
@@ -384,6 +421,14 @@ class Result:
         held = self.picked(self.memory, index=index)
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
         return replace(case, narrower=int(self.narrower[index]))
+
+    def objections(self, index: int, case: Case | None = None) -> tuple[Objection, ...]:
+        """Everything wrong with one layout in words, errors first; nothing is composed for one without fault."""
+        names = [name for name, mask in (*self.errors.items(), *self.warnings.items()) if mask[index]]
+        if not names:
+            return ()
+        found = case or self.case(index)
+        return tuple(objection(name, found) for name in names)
 
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency."""

@@ -6,14 +6,15 @@ from datetime import date
 
 import numpy as np
 
-from parplan.advice import Rung
 from parplan.balance import balance
 from parplan.confidence import Band
+from parplan.ladder import Rung
 from parplan.layout import Layout
 from parplan.planner import Plan, Problem, Result
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, Answer, price_terms
 from parplan.units import Seconds, written_bytes, written_time
+from parplan.workload import OBJECTIVES
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
 """Signs that would mean something in Markdown inside a line."""
@@ -47,6 +48,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ),
         ("Why", _bullets((*advice.reasons, *(o.reason for o in best.objections))) if best else ""),
         ("Memory of the fullest GPU", _memory(best, result.problem) if best else ""),
+        ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
         ("Layouts that do it, fewest GPUs first", _layouts(result)),
         ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
@@ -56,6 +58,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
     )
     head = (
         f"# {escaped(advice.verdict)}",
+        *filter(None, [escaped(advice.shortfall)]),
         f"Planned with parplan on {written.isoformat()}, link format {SCHEMA}. The whole scenario: <{link}>",
     )
     return "\n\n".join((*head, *(f"## {title}\n\n{text}" for title, text in sections if text))) + "\n"
@@ -90,6 +93,7 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
         ("Request", f"{workload.prompt:,} prompt and {workload.output:,} output tokens"),
         ("Prefix cache hits", f"{workload.prefix_hit:.0%}"),
         ("Targets", ", ".join(asked) or "none"),
+        ("Best layout", OBJECTIVES[problem.objective]),
         ("Replicas", f"{scenario.replicas:,}"),
         ("GPUs one replica may use", f"{problem.budget}"),
         ("Cuts that are fixed", str(Layout(**problem.fixed)) if problem.fixed else "none"),

@@ -25,7 +25,7 @@ from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
 from parplan.units import GIB, MS
-from parplan.workload import Workload
+from parplan.workload import OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
 """Version of the link format; raised when a field changes its name or meaning."""
@@ -91,6 +91,10 @@ class Scenario(Value):
     """Target for the time to first token, ms. 0: no target."""
     tpot: Milliseconds = 0
     """Target for the time per output token, ms. 0: no target."""
+    objective: str = "cost"
+    """What the best layout is, of those that hold every request and meet the targets. "cost": the one with the fewest
+    GPUs to buy; "throughput": the one that delivers the most tokens/s per GPU when its replicas are filled up as far as
+    memory and targets allow; "latency": the one with the shortest time per output token, then to the first."""
     prefix: float = Field(default=0, ge=0, le=95, allow_inf_nan=False)
     """Share of prompt tokens found in the prefix cache, percent."""
     draft: int = Field(default=0, ge=0, le=16)
@@ -138,6 +142,8 @@ class Scenario(Value):
     """Fix the number of expert groups. 0: try all."""
     context: Cut = 0
     """Fix the context-parallel width of prefill. 0: try all."""
+    redundant: int = Field(default=0, ge=0, le=1024)
+    """Copies of busy experts in every layer, over all GPUs together, that even out the load (EPLB). 0: none."""
     decode_context: Cut = 0
     """Fix how many ways a tensor group cuts the KV cache along the sequence. 0: try all."""
 
@@ -249,6 +255,18 @@ def gpu_asked_for(scenario: Scenario) -> Gpu:
     return catalog.named("GPU", scenario.gpu, catalog.gpus())
 
 
+def objective_asked_for(scenario: Scenario) -> Objective:
+    """The objective a scenario asks for.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+    """
+    for name in OBJECTIVES:
+        if name == scenario.objective:
+            return name
+    raise catalog.UnknownNameError("objective", scenario.objective, OBJECTIVES)
+
+
 def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
     """Machines to have, at the prices the user pays: the one place where discounts and own prices come in.
 
@@ -319,6 +337,7 @@ def settings_of(scenario: Scenario) -> Settings:
         max_batched_tokens=scenario.step_tokens or None,
         drafts=scenario.draft,
         prefix_caching=scenario.prefix > 0,
+        redundant_experts=scenario.redundant,
         **{name: amount * GIB for name, amount in overheads.items() if amount >= 0},
     )
 
@@ -372,6 +391,7 @@ def problem_of(scenario: Scenario) -> Problem:
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
+        objective=objective_asked_for(scenario),
     )
 
 

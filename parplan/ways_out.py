@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from parplan import catalog
-from parplan.advice import best_index, recommended_index, verdict
+from parplan.advice import verdict
+from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, most_requests
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.planner import Plan, Problem, candidate_layouts, judged
@@ -81,7 +82,7 @@ def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
     """The change as a way out. None: it is none."""
     asked = np.array([problem.workload.concurrency])
     result = judged(problem, layout=candidate_layouts(problem), concurrency=asked)
-    index, smallest = recommended_index(result), best_index(result, among=result.holds)
+    index, smallest = recommended_index(result), smallest_index(result, among=result.holds)
     if index is None or smallest is None:
         return None
     best = result.plan(index)

@@ -5,14 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parplan.advice import INDISTINCT, candidates, recommended_index
+from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
-from parplan.planner import Counts, Problem, Result, picked, solve
+from parplan.planner import Counts, Mask, Problem, Result, picked, solve
+from parplan.transformer import GroupedQuery
 from parplan.units import written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
+MOST_FLIPS = 12
+"""Recommendations listed as a target tightens."""
 
 
 def _name(layout: Layout | None, gpus: int) -> str:
@@ -59,6 +62,25 @@ def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
         name = winner(result.asking(batch))
         if not found or found[-1][1] != name:
             found.append((int(concurrency), name))
+    return tuple(found)
+
+
+def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
+    """Shortest time per output token each recommendation reaches as that target tightens, seconds, and its name.
+
+    Begins with the recommendation as it is, ends with the last that holds every request and meets a target; empty
+    where none does. Steps below `INDISTINCT` are passed over.
+    """
+    found: list[tuple[float, str]] = []
+    limit = result.problem.workload.tpot
+    while len(found) < MOST_FLIPS:
+        tighter = replace(result, problem=_changed(result.problem, tpot=limit))
+        index = recommended_index(tighter)
+        if index is None or not (tighter.holds & tighter.in_time)[index]:
+            break
+        reached = float(tighter.at_asked(tighter.serving.tpot)[index])
+        found.append((reached, winner(tighter)))
+        limit = reached * (1 - INDISTINCT)
     return tuple(found)
 
 
@@ -121,6 +143,10 @@ class Apart:
     decode_replicas: int
     gpus: int
     """GPUs of both pools, at the smallest size whose rates match."""
+    asked: int
+    """Requests in hand that are asked for, over all replicas."""
+    busy: int
+    """Requests in hand that keep both pools as busy as the rate says."""
     ttft: float
     tpot: float
     rate: float
@@ -141,22 +167,46 @@ class Apart:
             if self.together
             else "one pool, which never meets these times"
         )
+        pools = (
+            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode} for "
+            f"decode, {self.gpus} GPUs"
+        )
+        rates = (
+            f"{self.rate:,.0f} tokens/s per GPU at {written_time(self.tpot)} per token and "
+            f"{written_time(self.ttft)} to the first, against {one}"
+        )
+        if self.gain > 1 + INDISTINCT and self.asked < self.busy:
+            return (
+                f"Not for {self.asked:,} request{'s' * (self.asked > 1)} at once: {pools}, take about {self.busy:,} to "
+                f"be busy. Then it pays: {rates}."
+            )
         pays = "It does not pay" if self.gain < 1 - INDISTINCT else "It hardly matters"
         pays = "It pays" if self.gain > 1 + INDISTINCT else pays
-        pools = (
-            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode}"
-        )
-        return (
-            f"{pays}: {pools} for decode, {self.gpus} GPUs: {self.rate:,.0f} tokens/s per GPU at "
-            f"{written_time(self.tpot)} per token and {written_time(self.ttft)} to the first, against {one}."
-        )
+        return f"{pays}: {pools}: {rates}."
 
 
-def apart(result: Result) -> Apart | None:
+def connected(problem: Problem, layout: Layout) -> Mask:
+    """Which prefill layout can send its cache to which decode layout, [prefill, decode].
+
+    SGLang deals the heads of windowed attention anew for another tensor width only where prefill has no pipeline stages
+    (disaggregation/common/conn.py at 0.5.23).
+    """
+    mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+    windowed = any(mixer.cache.window for mixer in mixers if isinstance(mixer, GroupedQuery))
+    tensor, pipeline = (np.broadcast_to(cut, layout.shape) for cut in (layout.tensor, layout.pipeline))
+    dealt = (tensor[:, None] == tensor) | (pipeline == 1)[:, None]
+    return dealt if windowed and problem.engine.name == "sglang" else np.ones_like(dealt)
+
+
+def apart(result: Result, *, replicas: int = 1) -> Apart | None:
     """Whether prefill and decode pay on pools of their own; None where no pair fits or is in time.
 
     Both are held to the targets; where there is none for the time per token, to that of the recommended layout. The
-    layouts tried on either side are the best of every size.
+    layouts tried on either side are the best of every size. With few requests two pools stand idle in turn: what
+    they deliver when busy counts only for those who have that many.
+
+    Args:
+        replicas: how often the requests in hand come.
     """
     index = recommended_index(result)
     tried = [i for i in candidates(result) if result.legal[i]]
@@ -178,7 +228,7 @@ def apart(result: Result) -> Apart | None:
         concurrency=result.concurrency,
         settings=problem.settings,
     )
-    place = found.best(ttft=ttft, tpot=tpot)
+    place = found.best(ttft=ttft, tpot=tpot, allowed=connected(problem, layout)[..., None])
     if place is None:
         return None
     in_time = result.possible & (result.grid(serving.tpot) <= tpot) & (result.grid(serving.ttft) <= ttft)
@@ -189,6 +239,10 @@ def apart(result: Result) -> Apart | None:
         prefill_replicas=int(best.prefill_replicas),
         decode_replicas=int(best.decode_replicas),
         gpus=int(best.gpus),
+        asked=problem.workload.concurrency * replicas,
+        busy=round(
+            float(best.requests_per_s) * (float(best.ttft) + problem.workload.output * float(best.tpot))
+        ),
         ttft=float(best.ttft),
         tpot=float(best.tpot),
         rate=float(best.tokens_per_s_per_gpu),

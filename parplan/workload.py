@@ -1,11 +1,18 @@
 """What users ask of one replica."""
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from parplan.provenance import Value
 
+Objective: TypeAlias = Literal["cost", "throughput", "latency"]
+OBJECTIVES: dict[Objective, str] = {
+    "cost": "at least cost",
+    "throughput": "with the most tokens/s per GPU",
+    "latency": "at the lowest latency",
+}
+"""What makes one layout better than another, of those that hold every request and meet the targets; in words."""
 Target = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

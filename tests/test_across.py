@@ -17,7 +17,7 @@ def test_every_gpu_gets_the_answer_it_gets_alone(scenario: Scenario) -> None:
     assert list(found) == list(catalog.gpus())
     for gpu in ("t4", "h100-sxm", "mi300x", "gb200-nvl72"):
         alone = plan(scenario.model_copy(update={"gpu": gpu})).advice
-        assert found[gpu].words == alone.verdict
+        assert found[gpu].words == f"{alone.verdict} {alone.shortfall}".strip()
         assert (found[gpu].plan is None) == (alone.recommended is None)
         if alone.recommended and (best := found[gpu].plan):
             assert best.layout == alone.recommended.layout

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
-from parplan.advice import candidates
+from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
 from parplan.units import GIB
@@ -144,16 +144,18 @@ def test_targets_nothing_meets_are_said_to_be_missed() -> None:
     assert answer.advice.recommended is not None
     assert not answer.advice.recommended.in_time
     assert "meets the targets" in answer.advice.verdict
+    assert "100 µs per token is asked for" in answer.advice.shortfall
     assert [rung.name for rung in answer.advice.ladder if rung.plan is None] == ["meets targets", "survives"]
 
 
 def test_nothing_is_a_dead_end() -> None:
-    """405B in BF16 on one L4 node: the verdict says what is missing, and each way out really works."""
+    """405B in BF16 on one L4 node: it is said what is missing, and each way out really works."""
     scenario = Scenario(model=BIG_LLAMA, weights="bf16", gpu="l4", budget=8)
     answer = plan(scenario)
     assert answer.advice.recommended is None
-    assert "does not" in answer.advice.verdict
-    ways = ways_out(plan(scenario))
+    assert "does not run" in answer.advice.verdict
+    assert "leave nothing for KV" in answer.advice.shortfall
+    ways = ways_out(answer)
     assert ways
     for way in ways:
         recommended = plan(way.scenario).advice.recommended
@@ -237,3 +239,85 @@ def test_why_the_napkin_and_the_full_answer_differ(
     assert advice.recommended
     assert (advice.napkin.gpus, advice.recommended.gpus) == (napkin, full)
     assert words in advice.napkin_note
+
+
+def test_where_not_one_request_fits_the_longest_that_does_is_said() -> None:
+    scenario = Scenario(model=LLAMA, prompt=100_000, output=1, budget=1)
+    answer = plan(scenario)
+    assert answer.advice.recommended is None
+    most = int(answer.advice.shortfall.partition("one of up to ")[2].split()[0].replace(",", ""))
+    assert 1000 < most < 100_000
+    fits, fails = (
+        plan(scenario.model_copy(update={"prompt": length - 1, "concurrency": 1}))
+        for length in (most, most + 1)
+    )
+    assert fits.advice.recommended
+    assert fails.advice.recommended is None
+
+
+def said(answer: Answer) -> str:
+    return " ".join(answer.advice.reasons)
+
+
+def test_one_gpu_is_only_praised_where_one_is_recommended() -> None:
+    small = Scenario(model="meta-llama/Meta-Llama-3.1-8B", weights="bf16", concurrency=16)
+    assert "stop here" in said(plan(small))
+    assert "stop here" not in said(plan(small.model_copy(update={"tensor": 8})))
+    assert "stop here" not in said(plan(Scenario(budget=1)))  # requests wait
+    assert "stop here" not in said(plan(small.model_copy(update={"gpu": "l4", "tpot": 1})))  # too slow
+
+
+def test_load_is_for_replicas() -> None:
+    """8B on eight GPUs by order: copies deliver more, and it is said; on the one it needs there is nothing to say."""
+    small = Scenario(model="meta-llama/Meta-Llama-3.1-8B", weights="bf16", concurrency=256)
+    wide = plan(small.model_copy(update={"objective": "latency"}))
+    assert "replicas of TP" in said(wide)
+    assert "does not raise throughput" in said(wide)
+    assert "replicas of TP" not in said(plan(small.model_copy(update={"gpu": "b200-sxm"})))
+    waiting = plan(small.model_copy(update={"budget": 1, "gpu": "l4", "concurrency": 64})).advice
+    assert waiting.recommended
+    held = int(waiting.recommended.memory.capacity)
+    assert f"{-(-64 // held)} replicas of" in waiting.shortfall
+
+
+def test_two_nodes_are_spoken_of_where_two_are_used() -> None:
+    over = Scenario(model=DEEPSEEK, weights="native", gpu="h100-sxm", concurrency=16)
+    assert "Over two nodes" in said(plan(over))
+    assert "Over two nodes" not in said(plan(over.model_copy(update={"gpu": "b200-sxm", "budget": 64})))
+    assert "Over two nodes" not in said(
+        plan(Scenario(model=BIG_LLAMA, weights="bf16", concurrency=16))
+    )  # dense
+    small = Scenario(model="openai/gpt-oss-120b", weights="native", budget=64)
+    assert "Over two nodes" not in said(plan(small))
+
+
+def test_cut_attention_with_whole_experts_is_set_against_both_pure_cuts() -> None:
+    asked = Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", engine="sglang", concurrency=16)
+    answer = plan(asked)
+    recommended = answer.advice.recommended
+    assert recommended
+    assert recommended.layout == Layout(tensor=8, expert=8)
+    line = next(line for line in answer.advice.reasons if "attention cut, experts whole" in line)
+    assert "TP8 gives" in line
+    assert "DP8 EP8 gives" in line
+    busy = plan(asked.model_copy(update={"concurrency": 1536}))
+    assert busy.advice.recommended
+    assert busy.advice.recommended.layout == Layout(data=8, expert=8)
+    assert "experts whole" not in said(busy)
+    assert "experts whole" not in said(plan(Scenario()))
+
+
+def test_context_parallelism_is_explained_where_it_is_used() -> None:
+    """It shortens the first token of a huge prompt; no engine of the catalogue has it yet, the bound has."""
+    huge = Scenario(engine="ideal", prompt=120_000, output=64, concurrency=1, tensor=8, context=4, budget=32)
+    answer = plan(huge)
+    assert answer.advice.recommended
+    assert answer.advice.recommended.layout.context == 4
+    assert "cut 4 ways along the sequence" in said(answer)
+    assert "along the sequence" not in said(plan(huge.model_copy(update={"context": 0, "prompt": 1024})))
+
+
+def test_fixed_cuts_are_what_limits() -> None:
+    fixed = plan(Scenario(tensor=2, tpot=10)).advice
+    assert "with the cuts you fixed meets the targets" in fixed.verdict
+    assert "with the cuts you fixed holds them all" in plan(Scenario(tensor=1, pipeline=1)).advice.shortfall

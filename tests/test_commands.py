@@ -256,6 +256,7 @@ def test_attention_data_parallelism_of_tensorrt_llm_stands_in_the_file() -> None
     [
         ("vllm", {"model": DEEPSEEK}, Layout(tensor=8, expert=4), "no flag for 4 groups"),
         ("vllm", {"model": DEEPSEEK}, Layout(tensor=8, context=2), "experts over the context ranks"),
+        ("vllm", {}, Layout(tensor=4, context=2), "latent attention"),
         ("vllm-0.17", {}, Layout(tensor=4, context=2), "does not work yet"),
         ("sglang", {}, Layout(tensor=4, context=2), "context ranks out of the tensor ranks"),
         ("trtllm", {"model": DEEPSEEK}, Layout(tensor=2, data=4, expert=8), "TP2 repeated 4 times"),
@@ -469,3 +470,32 @@ def test_the_shell_stops_until_the_head_is_set(engine: str) -> None:
         check=True,
     )
     assert told.stdout.split() == [word.replace("${HEAD:?}", "10.0.0.1") for word in shlex.split(command)]
+
+
+def test_copies_of_experts_are_asked_for_where_experts_are_whole() -> None:
+    """DeepSeek's 256 experts and 32 copies over 16 GPUs: 18 slots each."""
+    layout = Layout(data=16, expert=16)
+    of = {
+        engine: problem(engine, model=DEEPSEEK, gpu="h200-sxm", redundant=32)
+        for engine in ("vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm")
+    }
+    for engine in ("vllm", "vllm-0.17", "vllm-0.16"):
+        flags = read(launched(of[engine], layout).commands[0], engine)
+        assert "--enable-eplb" in flags
+        assert yaml.safe_load(flags["--eplb-config"]) == {"num_redundant_experts": 32}
+        assert "--enable-eplb" not in read(launched(of[engine], Layout(tensor=16)).commands[0], engine)
+    flags = read(launched(of["sglang"], layout).commands[0], "sglang")
+    assert (flags["--ep-num-redundant-experts"], flags["--moe-a2a-backend"]) == ("32", "deepep")
+    assert "--enable-eplb" in flags
+    keys = read_config(launched(of["trtllm"], layout).config, "trtllm")
+    assert keys["moe_config.load_balancer.num_slots"] == "288"
+    assert keys["moe_config.backend"] == "WIDEEP"
+    for engine in of:
+        plain = launched(problem(engine, model=DEEPSEEK, gpu="h200-sxm"), layout)
+        assert not re.search("eplb|redundant|load_balancer|deepep", f"{plain.commands}{plain.config}")
+
+
+def test_the_cache_of_compressed_attention_is_always_named() -> None:
+    """vLLM does not come to DeepSeek-V4's FP8 cache by itself on every GPU (PR 54233)."""
+    of = problem("vllm", model="deepseek-ai/DeepSeek-V4-Flash", gpu="b200-sxm")
+    assert one(of, Layout(tensor=8))["--kv-cache-dtype"] == "fp8"

@@ -300,8 +300,12 @@ def test_every_native_format_is_in_the_catalogue() -> None:
         ("nvidia/Llama-3.1-70B-Instruct-FP8", {"attention": "fp8", "dense_ffn": "fp8"}, "fp8"),
         ("moonshotai/Kimi-K2.5", {"routed_experts": "int4-g32"}, None),
         ("moonshotai/Kimi-K3", {"routed_experts": "mxfp4"}, None),
-        ("deepseek-ai/DeepSeek-V4-Pro", {"attention": "fp8-block", "routed_experts": "mxfp4"}, None),
-        ("nvidia/DeepSeek-V4-Pro-NVFP4", {"attention": "fp8-block", "routed_experts": "nvfp4"}, None),
+        (
+            "deepseek-ai/DeepSeek-V4-Pro",
+            {"attention": "fp8-block", "routed_experts": "mxfp4"},
+            "fp8",
+        ),  # not stated: vLLM PR 55134
+        ("nvidia/DeepSeek-V4-Pro-NVFP4", {"attention": "fp8-block", "routed_experts": "nvfp4"}, "fp8"),
         ("nvidia/Qwen3.6-27B-NVFP4", {"recurrent": "fp8", "dense_ffn": "nvfp4", "head": "nvfp4"}, "fp8"),
         ("meta-llama/Llama-3.3-70B-Instruct", {}, None),
     ],

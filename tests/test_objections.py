@@ -60,11 +60,6 @@ def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
         ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "kv-heads"),
         # nor does the vocabulary of 151,936 (llm-d-planner PR #205)
         ("Qwen/Qwen3-14B", "bf16", Layout(tensor=5), "vocabulary"),
-        # experts of 768 cut 4 ways are 192 wide: not whole blocks of 128 (vLLM #25292)
-        ("Qwen/Qwen3-30B-A3B-FP8", "native", Layout(tensor=4), "expert-width"),
-        # 1536 / 8 = 192 (vLLM PR #48173, MiniMax-M2 and Qwen3-235B)
-        ("MiniMaxAI/MiniMax-M2.5", "native", Layout(tensor=8), "expert-width"),
-        ("Qwen/Qwen3-235B-A22B-FP8", "native", Layout(tensor=8), "expert-width"),
         # 18432 / 32 = 576 (SGLang #3345)
         ("deepseek-ai/DeepSeek-V3", "native", Layout(tensor=32), "dense-width"),
         ("meta-llama/Llama-3.3-70B-Instruct", "fp8", Layout(data=2), "experts-missing"),
@@ -77,6 +72,31 @@ def rules_broken(of: Problem, layout: Layout) -> dict[str, str]:
 )
 def test_what_does_not_start_is_an_error(model: str, weights: str, layout: Layout, rule: str) -> None:
     assert rules_broken(problem(model, weights), layout)[rule] == "error"
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor", "width"),
+    [
+        ("Qwen/Qwen3-30B-A3B-FP8", 4, 192),  # 768 / 4 (vLLM issue 25292)
+        ("MiniMaxAI/MiniMax-M2.5", 8, 192),  # 1536 / 8 (vLLM PR 48173)
+        ("Qwen/Qwen3-235B-A22B-FP8", 8, 192),
+    ],
+)
+def test_experts_cut_inside_a_block(model: str, tensor: int, width: int) -> None:
+    """128 does not divide 192, 64 does: vLLM 0.33 makes blocks of 64, earlier ones and other engines refuse."""
+    assert width % 128 != 0 == width % 64
+    for engine in ("vllm-0.17", "vllm-0.16", "sglang", "trtllm", "ideal"):
+        assert rules_broken(problem(model, engine=engine), Layout(tensor=tensor))["expert-width"] == "error"
+    newest = rules_broken(problem(model, engine="vllm"), Layout(tensor=tensor))
+    assert newest["experts-refined"] == "warning"
+    assert "expert-width" not in newest
+
+
+def test_blocks_are_not_made_finer_than_32() -> None:
+    """768 / 16 = 48 shares only 16 with a block of 128."""
+    found = rules_broken(problem("Qwen/Qwen3-30B-A3B-FP8"), Layout(tensor=16))
+    assert found["expert-width"] == "error"
+    assert "experts-refined" not in found
 
 
 @pytest.mark.parametrize(
@@ -184,6 +204,76 @@ def test_experts_may_be_uneven_where_the_engine_lets_them(
 
 
 @pytest.mark.parametrize(
+    ("engine", "model", "layout", "rule"),
+    [
+        # windows never, recurrent layers since 0.21, latent attention always (kv_cache_coordinator.py)
+        ("vllm", "openai/gpt-oss-120b", Layout(tensor=16, decode_context=2), "decode-context-layers"),
+        (
+            "vllm",
+            "deepseek-ai/DeepSeek-V4-Flash",
+            Layout(tensor=8, decode_context=8),
+            "decode-context-layers",
+        ),
+        (
+            "vllm-0.17",
+            "Qwen/Qwen3-Next-80B-A3B-Instruct",
+            Layout(tensor=4, decode_context=2),
+            "decode-context-layers",
+        ),
+        ("vllm", "Qwen/Qwen3-Next-80B-A3B-Instruct", Layout(tensor=4, decode_context=2), None),
+        ("ideal", "openai/gpt-oss-120b", Layout(tensor=16, decode_context=2), None),
+        ("vllm-0.17", "deepseek-ai/DeepSeek-V3", Layout(tensor=8, decode_context=8), None),
+        # six queries share a KV head: four ranks cannot share them (config/model.py)
+        ("vllm", "MiniMaxAI/MiniMax-M2.5", Layout(tensor=48, expert=48, decode_context=4), "decode-context"),
+        ("vllm", "MiniMaxAI/MiniMax-M2.5", Layout(tensor=48, expert=48, decode_context=3), None),
+    ],
+)
+def test_a_cache_is_cut_along_the_sequence_where_vllm_can(
+    engine: str, model: str, layout: Layout, rule: str | None
+) -> None:
+    found = rules_broken(problem(model, gpu="h200-sxm", engine=engine), layout)
+    assert {name for name in found if name.startswith("decode-context")} == ({rule} if rule else set())
+
+
+def test_copies_of_experts_need_whole_experts() -> None:
+    of = problem("deepseek-ai/DeepSeek-V3", gpu="h200-sxm", redundant=32)
+    assert rules_broken(of, Layout(tensor=16))["copies-whole"] == "error"
+    assert "copies-whole" not in rules_broken(of, Layout(data=16, expert=16))
+    assert "copies-whole" not in rules_broken(replace(of, settings=Settings()), Layout(tensor=16))
+    llama = problem("meta-llama/Llama-3.3-70B-Instruct", "fp8", redundant=8)
+    assert rules_broken(llama, Layout(tensor=2))["copies-of-none"] == "warning"
+
+
+def test_with_copies_sglang_spreads_experts_over_all_gpus() -> None:
+    """The all-to-all backend that copies need makes as many groups as GPUs."""
+    for redundant, forbidden in ((0, False), (32, True)):
+        of = problem("deepseek-ai/DeepSeek-R1", gpu="b300-sxm", engine="sglang", redundant=redundant)
+        assert ("expert-groups" in rules_broken(of, Layout(tensor=8, expert=4))) == forbidden
+
+
+def test_experts_quantised_on_loading_are_padded_by_vllm_and_a_checkpoint_in_blocks_is_not() -> None:
+    for model, weights, engine, forbidden in (
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm", False),
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "vllm-0.17", True),
+        ("Qwen/Qwen3-30B-A3B", "fp8-block", "sglang", True),
+        ("Qwen/Qwen3-30B-A3B-FP8", "native", "vllm-0.17", True),
+    ):
+        found = rules_broken(problem(model, weights, engine=engine), Layout(tensor=4))
+        assert ("expert-width" in found) == forbidden
+
+
+@pytest.mark.parametrize(
+    ("kv", "gpu", "broken"),
+    [("bf16", "h200-sxm", True), ("fp8", "h200-sxm", False), ("bf16", "b200-sxm", False),
+     ("bf16", "rtx-pro-6000-server", True), ("bf16", "mi300x", False)],
+)  # fmt: skip
+def test_a_compressed_cache_is_fp8_where_vllm_has_no_other(kv: str, gpu: str, *, broken: bool) -> None:
+    of = problem("deepseek-ai/DeepSeek-V4-Flash", gpu=gpu)
+    of = replace(of, precision=of.precision.model_copy(update={"kv": FORMATS[kv]}))
+    assert ("compressed-cache" in rules_broken(of, Layout(tensor=8))) == broken
+
+
+@pytest.mark.parametrize(
     ("engine", "layout", "rule"),
     [
         ("trtllm", Layout(tensor=4, data=2, expert=8), "attention-groups"),
@@ -191,8 +281,8 @@ def test_experts_may_be_uneven_where_the_engine_lets_them(
         ("sglang", Layout(tensor=4, data=2, expert=8), None),
         ("trtllm", Layout(tensor=8, expert=4), None),  # each expert cut in two
         ("vllm", Layout(tensor=8, expert=4), "expert-groups"),
-        ("sglang", Layout(tensor=8, expert=4), "expert-groups"),
-        ("trtllm", Layout(tensor=8, expert=8, context=2), "context-experts"),
+        ("sglang", Layout(tensor=8, expert=4), None),  # since 0.4.10 (PR 8590)
+        ("trtllm", Layout(tensor=8, context=2), "cut-missing"),
         ("vllm", Layout(tensor=8, context=2), "cut-missing"),
         ("sglang", Layout(tensor=8, decode_context=8), "cut-missing"),
         ("vllm", Layout(tensor=8, decode_context=8), None),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
 from parplan.layout import Layout
+from parplan.objections import objections
 from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, picked, solve
 from parplan.scenario import problem_of
 from parplan.workload import Workload
@@ -36,6 +37,43 @@ def test_a_dense_model_is_never_cut_by_experts() -> None:
     layout = candidate_layouts(problem_of(Scenario(model=LLAMA, budget=16)))
     assert (np.asarray(layout.data) == 1).all()
     assert (np.asarray(layout.expert) == 1).all()
+
+
+def tried(**fields: object) -> set[Layout]:
+    problem = problem_of(Scenario(**{"weights": "native", "gpu": "h200-sxm"} | fields))
+    layout = candidate_layouts(problem)
+    return {layout.one(i) for i in range(layout.shape[0])}
+
+
+@pytest.mark.parametrize(
+    ("fields", "layout"),
+    [
+        ({"model": DEEPSEEK, "budget": 40}, Layout(data=40, expert=40)),  # five nodes
+        ({"model": LLAMA, "budget": 40}, Layout(tensor=8, pipeline=5)),
+        ({"model": LLAMA, "budget": 56}, Layout(tensor=8, pipeline=7)),
+        ({"model": DEEPSEEK, "budget": 144}, Layout(data=144, expert=144)),
+        ({"model": DEEPSEEK, "gpu": "gb200-nvl72", "budget": 72}, Layout(data=72, expert=72)),
+        ({"model": LLAMA, "gpu": "gb200-nvl72", "budget": 72}, Layout(tensor=64)),
+        ({"model": "zai-org/GLM-4.5", "budget": 40}, Layout(data=40, expert=40)),  # 160 experts
+        ({"model": "zai-org/GLM-4.5", "budget": 64}, Layout(data=20, expert=20)),
+        (
+            {"model": "Qwen/Qwen2.5-14B-Instruct", "weights": "bf16", "budget": 8},
+            Layout(tensor=5),
+        ),  # 40 heads
+        ({"model": DEEPSEEK, "budget": 16}, Layout(tensor=16, decode_context=16)),
+        ({"model": DEEPSEEK, "budget": 16}, Layout(tensor=16, decode_context=8)),  # within a node
+        ({"model": DEEPSEEK, "budget": 1152}, Layout(data=1152, expert=1)),
+    ],
+)
+def test_sizes_are_not_only_powers_of_two(fields: dict[str, object], layout: Layout) -> None:
+    assert layout in tried(**fields)
+
+
+def test_a_budget_of_sixteen_racks_is_planned() -> None:
+    result = solve(problem_of(Scenario(model=DEEPSEEK, weights="native", gpu="gb200-nvl72", budget=1152)))
+    assert result.gpus.max() == 1152
+    assert result.legal.sum() > 1000
+    assert result.problem.budget == 1152
 
 
 def test_fixed_cuts_are_kept_even_beyond_the_budget() -> None:
@@ -161,7 +199,8 @@ def test_layout_families_name_their_cuts() -> None:
 
 def test_the_nearest_legal_layout_is_legal_and_near() -> None:
     """Qwen3-30B in block FP8 on TP4 leaves experts of 192: TP2, or TP4 with whole experts, is a step away."""
-    result = plan(Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", gpu="h100-sxm", budget=8)).result
+    scenario = Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", engine="vllm-0.17", budget=8)
+    result = plan(scenario).result
     index = next(i for i in range(result.shape[0]) if result.layout.one(i) == Layout(tensor=4))
     nearest = result.plan(index).nearest
     assert nearest in (
@@ -193,3 +232,45 @@ def test_picking_takes_the_same_from_what_broadcasts_as_from_what_is_spread(inde
     ):
         spread = np.broadcast_to(values, shape)[index]
         assert np.array_equal(picked(values, shape=shape, index=index), spread)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(model="Qwen/Qwen3-30B-A3B-FP8", weights="native", budget=16),
+        Scenario(model="Qwen/Qwen3-14B", weights="bf16", gpu="l40s", budget=16),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, concurrency=256),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, engine="trtllm"),
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=32, engine="sglang", redundant=32),
+        Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", budget=32),
+        Scenario(model=LLAMA, gpu="rtx-4090", budget=32, prompt=30_000),
+        Scenario(model="openai/gpt-oss-20b", weights="native", gpu="a100-sxm-80", budget=64),  # 32 experts
+        Scenario(model=LLAMA, budget=16, engine="ideal", prompt=40_000),
+    ],
+    ids=lambda scenario: "&".join(f"{key}={value}" for key, value in scenario.changed().items()),
+)
+def test_every_impossible_layout_names_one_nearby_that_starts_and_fits(scenario: Scenario) -> None:
+    result = plan(scenario).result
+    index = {result.layout.one(i): i for i in range(result.shape[0])}
+    impossible = np.flatnonzero(~result.legal)
+    assert impossible.size
+    assert result.legal.any()
+    for one in impossible.tolist():
+        near = result.nearest_legal(one)
+        assert near
+        there = index[near]
+        assert result.legal[there]
+        assert float(result.at_asked(result.memory.pool)[there]) > 0
+        assert float(result.at_asked(result.memory.capacity)[there]) >= 1
+
+
+def test_where_nothing_runs_nothing_is_near() -> None:
+    result = plan(Scenario(gpu="t4", budget=1)).result
+    assert result.plan(0).nearest is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_objections_from_the_grid_are_those_of_each_layout(model: str) -> None:
+    result = plan(Scenario(model=model, weights="native", gpu="h200-sxm", budget=16, tpot=20)).result
+    for index in range(0, result.shape[0], 2):
+        assert result.objections(index) == objections(result.case(index))

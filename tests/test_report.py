@@ -10,7 +10,7 @@ from parplan.units import written_bytes, written_time
 
 DAY = date(2026, 11, 29)
 LINK = "https://example.org/?v=1&gpu=h100-sxm"
-EVERYTHING = ("Asked", "Answer", "Why", "Memory of the fullest GPU", "With more GPUs",
+EVERYTHING = ("Asked", "Answer", "Why", "Memory of the fullest GPU", "Next best", "With more GPUs",
               "Layouts that do it, fewest GPUs first", "What to buy for one replica", "On a napkin", "Assumed",
               "Sources")  # fmt: skip
 

@@ -1,8 +1,13 @@
 """What flips the recommendation."""
 
+import numpy as np
+import pytest
+
 from parplan import Scenario, plan
+from parplan.layout import Layout
+from parplan.planner import solve
 from parplan.scenario import problem_of
-from parplan.whatif import apart, flip_points, sensitivity, winner, winner_map
+from parplan.whatif import apart, connected, flip_points, sensitivity, target_flips, winner, winner_map
 
 BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
 
@@ -35,6 +40,20 @@ def test_a_tighter_target_flips_and_flips_come_first() -> None:
     assert any(change.flips and "time per token" in change.words for change in changes)
 
 
+def test_as_the_target_tightens_more_gpus_are_recommended_and_each_step_is_the_answer_to_its_target() -> None:
+    """70B on H100: TP2, TP4, TP8; each recommendation holds down to its own time per token."""
+    found = target_flips(plan(BUSY).result)
+    times = [reached for reached, _ in found]
+    assert [name for _, name in found] == ["TP2, 2 GPUs", "TP4, 4 GPUs", "TP8, 8 GPUs"]
+    assert times == sorted(times, reverse=True)
+    for reached, name in found:
+        scenario = BUSY.model_copy(update={"tpot": reached * 1000 * 1.001})
+        assert winner(plan(scenario).result) == name
+    assert target_flips(plan(BUSY.model_copy(update={"tpot": 0.1})).result) == ()
+    fastest = target_flips(plan(BUSY.model_copy(update={"objective": "latency"})).result)
+    assert [name for _, name in fastest] == ["TP8, 8 GPUs"]
+
+
 def test_two_pools_keep_their_limits_and_never_mix_prefill_into_decode() -> None:
     for scenario in (
         BUSY,
@@ -59,3 +78,35 @@ def test_two_pools_pay_where_prompts_would_hold_up_decode() -> None:
     found = apart(plan(tight).result)
     assert found is not None
     assert found.gain > 1
+
+
+def test_two_pools_are_not_for_few_requests() -> None:
+    """What two busy pools deliver is no use to those who cannot fill them; with enough replicas' worth it pays."""
+    few = BUSY.model_copy(update={"prompt": 8192, "output": 512, "tpot": 25.0, "concurrency": 4})
+    result = plan(few).result
+    alone = apart(result)
+    assert alone
+    assert alone.asked == 4 < alone.busy
+    assert alone.words.startswith("Not for 4 requests at once")
+    many = apart(result, replicas=alone.busy)
+    assert many
+    assert many.words.startswith("It pays")
+    # Little: requests in hand are the rate times the time each stays
+    stay = many.ttft + 512 * many.tpot
+    assert many.busy == pytest.approx(many.rate * many.gpus / 512 * stay, rel=0.02)
+
+
+@pytest.mark.parametrize(("engine", "model", "same"), [
+    ("sglang", "openai/gpt-oss-120b", True), ("vllm", "openai/gpt-oss-120b", False),
+    ("sglang", "deepseek-ai/DeepSeek-V3.1", False), ("sglang", "meta-llama/Llama-3.3-70B-Instruct", False),
+])  # fmt: skip
+def test_sglang_deals_windowed_heads_anew_only_from_prefill_without_stages(
+    engine: str, model: str, *, same: bool
+) -> None:
+    problem = problem_of(Scenario(model=model, weights="native", engine=engine, gpu="h200-sxm"))
+    layout = Layout(tensor=np.array([1, 2, 4]), pipeline=np.array([1, 2, 2]))
+    bound = [[True, True, True], [False, True, False], [False, False, True]]
+    assert connected(problem, layout).tolist() == (bound if same else [[True] * 3] * 3)
+    found = apart(solve(problem))
+    if found and same:
+        assert found.prefill.tensor == found.decode.tensor or found.prefill.pipeline == 1

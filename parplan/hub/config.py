@@ -1,6 +1,6 @@
 """A `config.json` as a `Transformer`: from the presence of fields, with what its class knows besides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from parplan.hub.pattern import Kinds, layer_count, layer_kinds, listed_kinds
 from parplan.hub.quantization import Layers, native_formats
 from parplan.hub.recurrent import recurrent
 from parplan.hub.towers import tower_parameters
-from parplan.transformer import Block, Mixer, Transformer
+from parplan.transformer import Block, Compressed, Mixer, Transformer
 
 LANGUAGE = ("text_config", "llm_config", "language_config")
 ENCODERS = (
@@ -177,11 +177,19 @@ def _transformer(
         other=_outside_layers(text, hidden=hidden, layers=layers),
         vision=tower_parameters(config, text_hidden=hidden),
         mtp=_multi_token_prediction(text, family, mixers=mixers, feed_forwards=feed_forwards, layers=layers),
-        native_kv=kv_format,
+        native_kv=kv_format or _served_kv(blocks),
     )
     there = {*found.components, *(["mtp"] if found.mtp else [])}
     native = {component: stored for component, stored in sorted(formats.items()) if component in there}
     return found.model_copy(update={"native": native, "assumed": tuple(config.notes)})
+
+
+def _served_kv(blocks: Iterable[Block]) -> str | None:
+    """The KV format a model is served in where its config names none: attention over compressed copies keeps FP8.
+
+    Source: vLLM PR 55134 (2026-09-03): DeepSeek-V4's own serving format, and in vLLM the only one but on B200.
+    """
+    return "fp8" if any(isinstance(block.mixer, Compressed) for block in blocks) else None
 
 
 def _stack(text: Fields, family: Family, *, mixers: Kinds, feed_forwards: Kinds, layers: int) -> list[Block]:

@@ -11,18 +11,20 @@ from typing import Literal
 
 import numpy as np
 
-from parplan.objections.case import Case, Mask, Objection, Rule, divisors, nearest
+from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest
 from parplan.objections.hard import HARD
 from parplan.objections.hardware import HARDWARE, starts
-from parplan.objections.unwise import UNWISE, narrower_tensor
+from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 
 __all__ = [
+    "CLEAR_GAIN",
     "RULES",
     "Case",
     "Objection",
     "Rule",
     "broken",
     "divisors",
+    "joined_gpus",
     "narrower_tensor",
     "nearest",
     "objection",
@@ -43,9 +45,12 @@ def broken(case: Case, *, severity: Literal["error", "warning"]) -> Mapping[str,
     }
 
 
+BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
+
+
 def objection(name: str, case: Case) -> Objection:
     """One rule's objection to a single layout that breaks it."""
-    rule = next(rule for rule in RULES if rule.name == name)
+    rule = BY_NAME[name]
     return Objection(rule.name, rule.severity, rule.reason(case), rule.fix(case), rule.source)
 
 

@@ -14,6 +14,8 @@ VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
 WIDEST = 256
 """Largest tensor width a way out names: above the most attention heads of a catalogued model (232)."""
+FINEST = 32
+"""Smallest block vLLM refines the scales of experts to, where a shard is not whole blocks."""
 PADDED = frozenset({"mxfp4"})
 """Formats whose shards engines pad to whole blocks (vLLM and SGLang mxfp4.py round a shard's width up)."""
 
@@ -56,9 +58,14 @@ def vocabulary(case: Case) -> int:
 
 
 def block_of(case: Case, component: Component) -> int:
-    """Elements a shard of a component must hold multiples of."""
+    """Elements a shard of a component must hold multiples of.
+
+    vLLM pads experts it quantises to blocks on loading (PR 44763, June 2026), not those of a checkpoint in blocks.
+    """
     stored = case.precision.weights[component]
-    return 1 if stored.name in PADDED else stored.block
+    published = case.transformer.native.get(component, "bf16")
+    padded = component == "routed_experts" and case.engine.name == "vllm" and published == "bf16"
+    return 1 if stored.name in PADDED or (padded and stored.name == "fp8-block") else stored.block
 
 
 def heads_uneven(case: Case, tensor: Any) -> Any:
@@ -77,6 +84,26 @@ def blocks_cut(widths: Iterable[int], *, ways: Any, block: int) -> Any:
     """Where a width cut so many ways leaves a part that is not whole quantisation blocks."""
     parts = (np.asarray(w % ways != 0) | np.asarray((w // np.maximum(ways, 1)) % block != 0) for w in widths)
     return any_of(parts, like=ways)
+
+
+def experts_cut(case: Case) -> Any:
+    """Where a GPU's part of an expert is not whole quantisation blocks."""
+    return blocks_cut(
+        expert_widths(case), ways=case.layout.expert_tensor, block=block_of(case, "routed_experts")
+    )
+
+
+def experts_refined(case: Case) -> Any:
+    """Where vLLM cuts an expert inside a block all the same: it repeats the block's scale over finer ones.
+
+    Source: vLLM fused_moe/oracle/fp8.py of 0.33, refine_fp8_moe_block_shape; earlier versions refuse to load.
+    """
+    ways, block = np.maximum(case.layout.expert_tensor, 1), block_of(case, "routed_experts")
+    if case.engine.name != "vllm" or case.precision.weights["routed_experts"].name != "fp8-block":
+        return np.zeros_like(ways, dtype=bool)
+    finer = np.gcd(block, case.transformer.hidden)
+    parts = [(w % ways == 0) & (np.gcd(w // ways, finer) >= FINEST) for w in expert_widths(case)]
+    return experts_cut(case) & np.all(parts, axis=0)
 
 
 def dense_cut(case: Case, tensor: Any) -> Any:
@@ -121,6 +148,15 @@ def even_experts(case: Case) -> bool:
     return case.settings.redundant_experts > 0 or engine_family(case.engine) in ("sglang", "trtllm")
 
 
+def mixes(case: Case) -> bool:
+    """Whether the engine spreads experts over groups and cuts each within its group too.
+
+    SGLang does where no all-to-all backend sends the tokens (PR 8590); copies of experts ask for one.
+    """
+    copied = engine_family(case.engine) == "sglang" and case.settings.redundant_experts > 0
+    return case.engine.mixed_experts and not copied
+
+
 def groups_allowed(case: Case) -> list[int]:
     """Expert groups the layout's engine, tensor width and experts go with.
 
@@ -128,7 +164,7 @@ def groups_allowed(case: Case) -> list[int]:
     that their number changes with the groups.
     """
     tensor, width = whole(case.layout.tensor), whole(case.layout.width)
-    if case.engine.mixed_experts:
+    if mixes(case):
         return divisors(width, limit=min(width, copies(case)))
     return list(range(tensor, copies(case) + 1, tensor))
 
@@ -136,7 +172,7 @@ def groups_allowed(case: Case) -> list[int]:
 def spread(case: Case, *, legal: Iterable[int]) -> str:
     """The nearest of some legal numbers of expert groups, in words; one group where none is."""
     found = nearest("EP", whole(case.layout.expert), legal=legal)
-    if case.engine.mixed_experts:
+    if mixes(case):
         return found
     tensor = whole(case.layout.tensor)
     return re.sub(r"EP(\d+)", lambda m: f"DP{max(int(m[1]) // tensor, 1)} with EP{m[1]}", found)
@@ -152,3 +188,9 @@ def even_fix(case: Case) -> str:
 def fewer_groups(case: Case) -> str:
     """The most groups there are experts for."""
     return f"Use at most {spread(case, legal=groups_allowed(case)[-1:])}, or redundant experts."
+
+
+def whole_experts_fix(case: Case) -> str:
+    """Experts spread whole over the layout's GPUs, as far as there are experts."""
+    width = whole(case.layout.width)
+    return f"Keep experts whole: EP{width}." if width <= copies(case) else fewer_groups(case)

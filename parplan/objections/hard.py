@@ -1,5 +1,6 @@
 """What does not start, whatever the GPU can do: counts that do not divide, cuts an engine lacks, memory."""
 
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,6 @@ from parplan.objections.case import Case, Rule, always, divisors, engine_family,
 from parplan.objections.counts import (
     any_of,
     block_of,
-    blocks_cut,
     copies,
     dense_cut,
     dense_widths,
@@ -16,6 +16,8 @@ from parplan.objections.counts import (
     even_fix,
     expert_widths,
     experts,
+    experts_cut,
+    experts_refined,
     experts_uneven,
     fewer_groups,
     heads,
@@ -24,9 +26,12 @@ from parplan.objections.counts import (
     kv_uneven,
     least_kv_heads,
     legal_tensor,
+    mixes,
     nearest_tensor,
     vocabulary,
+    whole_experts_fix,
 )
+from parplan.transformer import Compressed, GroupedQuery, Recurrent
 
 CUT_WORDS = {
     "tensor": "cut layers by tensor parallelism",
@@ -45,6 +50,13 @@ def _groups_fix(case: Case) -> str:
     return f"Use EP{width} or EP1." if width <= copies(case) else "Use EP1."
 
 
+def _copies_fix(case: Case) -> str:
+    """The layout's GPUs as expert groups, where they divide the experts and their copies."""
+    width = whole(case.layout.width)
+    even = width > 1 and copies(case) % width == 0
+    return f"Use EP{width}." if even else "Use expert groups, or no redundant experts."
+
+
 def _attention_fix(case: Case) -> str:
     """Attention repeated on all of a layer's GPUs, or cut over all of them where heads allow."""
     width = whole(case.layout.width)
@@ -54,12 +66,56 @@ def _attention_fix(case: Case) -> str:
 
 def _decode_context_wrong(case: Case) -> Any:
     size, tensor = case.layout.decode_context, case.layout.tensor
-    return (size > 1) & ((tensor % size != 0) | (size * least_kv_heads(case) > tensor))
+    return (size > 1) & (
+        (tensor % size != 0) | (size * least_kv_heads(case) > tensor) | _queries_uneven(case)
+    )
+
+
+def _queries_per_head(case: Case) -> list[int]:
+    """Query heads that share a KV head, of every kind of attention that has such."""
+    mixers = (block.mixer for block in case.transformer.blocks)
+    return sorted({mixer.heads // mixer.kv_heads for mixer in mixers if isinstance(mixer, GroupedQuery)})
+
+
+def _queries_uneven(case: Case) -> Any:
+    """Where the queries of a KV head do not divide over the ranks that share it."""
+    size = case.layout.decode_context
+    return any_of((count % size != 0 for count in _queries_per_head(case)), like=size)
+
+
+def _unshared_layers(case: Case) -> str:
+    """Kinds of layer whose cache vLLM cannot cut along the sequence, in words; empty where it can cut all.
+
+    Recurrent states are kept whole beside a cut cache in its newest version (0.33), and refused in 0.20.
+    """
+    mixers = [block.mixer for block in case.transformer.blocks if block.mixer]
+    old = case.engine.name != "vllm"
+    kinds = {
+        "windowed": any(isinstance(m, GroupedQuery) and m.cache.window for m in mixers),
+        "compressed": any(isinstance(m, Compressed) for m in mixers),
+        "recurrent": old and any(isinstance(m, Recurrent) for m in mixers),
+    }
+    return " and ".join(kind for kind, there in kinds.items() if there)
+
+
+def _decode_context_reason(case: Case) -> str:
+    size, tensor, heads = whole(case.layout.decode_context), whole(case.layout.tensor), least_kv_heads(case)
+    if tensor % size:
+        return f"DCP{size} does not divide the {tensor} ranks of a tensor group."
+    kept = max(tensor // heads, 1)
+    if size <= kept:
+        queries = listed(_queries_per_head(case))
+        return f"The {queries} queries that share a KV head do not divide over DCP{size}."
+    return (
+        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over {heads} KV "
+        f"head{'s' * (heads > 1)} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
+    )
 
 
 def _decode_context_fix(case: Case) -> str:
-    tensor = whole(case.layout.tensor)
-    most = max(divisors(tensor, limit=max(tensor // least_kv_heads(case), 1)))
+    tensor, queries = whole(case.layout.tensor), gcd(*_queries_per_head(case))
+    sizes = divisors(tensor, limit=max(tensor // least_kv_heads(case), 1))
+    most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
 
 
@@ -84,7 +140,9 @@ HARD: tuple[Rule, ...] = (
         "heads",
         "error",
         lambda c: heads_uneven(c, c.layout.tensor),
-        lambda c: f"{listed(heads(c))} heads cannot be cut {whole(c.layout.tensor)} ways.",
+        lambda c: (
+            f"{listed(heads(c))} attention heads do not divide over {whole(c.layout.tensor)} tensor ranks."
+        ),
         nearest_tensor,
         "vLLM ModelConfig.verify_with_parallel_config",
     ),
@@ -94,7 +152,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: kv_uneven(c, c.layout.tensor),
         lambda c: (
             f"{listed(kv_heads(c))} KV heads neither divide over nor repeat evenly on "
-            f"{whole(c.layout.tensor)} ranks."
+            f"{whole(c.layout.tensor)} tensor ranks."
         ),
         nearest_tensor,
         "vLLM model sources (Llama, Qwen): total_num_kv_heads % tp_size or tp_size % total_num_kv_heads",
@@ -124,18 +182,12 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "expert-width",
         "error",
-        lambda c: blocks_cut(
-            expert_widths(c), ways=c.layout.expert_tensor, block=block_of(c, "routed_experts")
-        ),
+        lambda c: experts_cut(c) & ~experts_refined(c),
         lambda c: (
             f"Experts of width {listed(expert_widths(c))} cut {whole(c.layout.expert_tensor)} ways "
             f"do not leave whole quantisation blocks of {block_of(c, 'routed_experts')}."
         ),
-        lambda c: (
-            f"Keep experts whole: EP{whole(c.layout.width)}."
-            if whole(c.layout.width) <= copies(c)
-            else fewer_groups(c)
-        ),
+        whole_experts_fix,
         "vLLM issue #25292 and PR #48173, TensorRT-LLM PR #14613",
     ),
     Rule(
@@ -155,6 +207,17 @@ HARD: tuple[Rule, ...] = (
         "vLLM expert parallel deployment guide",
     ),
     Rule(
+        "copies-whole",
+        "error",
+        lambda c: (experts(c) > 0) & (c.settings.redundant_experts > 0) & (c.layout.expert == 1),
+        lambda c: (
+            f"{c.settings.redundant_experts} redundant experts need whole experts to copy, and this layout cuts every "
+            f"expert over {whole(c.layout.width)} GPU{'s' * (whole(c.layout.width) > 1)}."
+        ),
+        _copies_fix,
+        "vLLM config/parallel.py: enable_expert_parallel must be True to use EPLB",
+    ),
+    Rule(
         "experts-even",
         "error",
         lambda c: experts_uneven(c) & even_experts(c),
@@ -169,13 +232,13 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "expert-groups",
         "error",
-        lambda c: (c.layout.expert > 1) & (c.layout.expert != c.layout.width) & (not c.engine.mixed_experts),
+        lambda c: (c.layout.expert > 1) & (c.layout.expert != c.layout.width) & (not mixes(c)),
         lambda c: (
             f"{c.engine.label} spreads whole experts over all {whole(c.layout.width)} GPUs of the group or none, "
             f"not over {whole(c.layout.expert)} groups."
         ),
         _groups_fix,
-        "vLLM: EP size = TP x DP; SGLang: all-to-all backends need ep == tp",
+        "vLLM: EP size = TP x DP; SGLang: all-to-all backends, which copies of experts need, set ep = tp",
     ),
     Rule(
         "attention-groups",
@@ -183,21 +246,10 @@ HARD: tuple[Rule, ...] = (
         lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
         lambda c: (
             f"TensorRT-LLM cuts attention over all {whole(c.layout.width)} GPUs of a layer or repeats it on each "
-            f"(enable_attention_dp), not TP{whole(c.layout.tensor)} {whole(c.layout.data)} times."
+            f"(enable_attention_dp), not TP{whole(c.layout.tensor)} repeated {whole(c.layout.data)} times."
         ),
         _attention_fix,
         "TensorRT-LLM docs, Parallelism: attention TP or attention DP",
-    ),
-    Rule(
-        "context-experts",
-        "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.context > 1) & (c.layout.expert > 1),
-        lambda c: (
-            f"TensorRT-LLM has no context parallelism of {whole(c.layout.context)} together with "
-            f"{whole(c.layout.expert)} expert groups."
-        ),
-        always("Use EP1 or CP1."),
-        "TensorRT-LLM mapping.py @05ebebb: CP don't support MoE tp/ep yet",
     ),
     Rule(
         "cut-missing",
@@ -219,13 +271,22 @@ HARD: tuple[Rule, ...] = (
         "decode-context",
         "error",
         _decode_context_wrong,
-        lambda c: (
-            f"Decode-context parallelism of {whole(c.layout.decode_context)} needs as many ranks that repeat "
-            f"the same KV head; TP{whole(c.layout.tensor)} over {least_kv_heads(c)} KV "
-            f"head{'s' * (least_kv_heads(c) > 1)} has fewer, or no multiple."
-        ),
+        _decode_context_reason,
         _decode_context_fix,
-        "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]",
+        "vLLM context_parallel_deployment.md: dcp in [1, tp / kv_heads]; config/model.py of 0.33: queries per KV head",
+    ),
+    Rule(
+        "decode-context-layers",
+        "error",
+        lambda c: (
+            (c.layout.decode_context > 1) & (engine_family(c.engine) == "vllm") & bool(_unshared_layers(c))
+        ),
+        lambda c: (
+            f"vLLM cuts the cache along the sequence only where every layer keeps all of it; {c.transformer.name} has "
+            f"{_unshared_layers(c)} layers."
+        ),
+        always("Use DCP1."),
+        "vLLM kv_cache_coordinator.py of 0.33 (full attention, Mamba) and of 0.19 (no hybrid at all)",
     ),
     Rule(
         "network",

@@ -57,7 +57,7 @@ class Need:
         """What falls short, in words."""
         has = CAPABILITY[case.gpu.architecture]
         asked = self.asked(case.transformer, case.precision)
-        what = f"loads {asked[0].label} weights" if self.formats else "runs"
+        what = f"loads weights in {asked[0].label}" if self.formats else "runs"
         return (
             f"{case.engine.label} {what} from compute capability {self.capability} on; "
             f"{case.gpu.label} has {has}."
@@ -132,6 +132,19 @@ def _sparse(case: Case) -> bool:
     return any(isinstance(mixer, Compressed) or mixer.sparse_top_k for mixer in mixers)
 
 
+def _compressed_cache(case: Case) -> bool:
+    """Whether vLLM would have to keep a compressed cache unquantised where it has no such layout: all but B200."""
+    compressed = any(isinstance(block.mixer, Compressed) for block in case.transformer.blocks)
+    rows = case.gpu.architecture.startswith("Blackwell") and case.gpu.fabric == "nvlink"
+    return (
+        compressed
+        and case.engine.name in VLLM
+        and case.gpu.vendor == "NVIDIA"
+        and not rows
+        and case.precision.kv.name != "fp8"
+    )
+
+
 HARDWARE: tuple[Rule, ...] = (
     Rule(
         "trtllm-vendor",
@@ -152,6 +165,17 @@ HARDWARE: tuple[Rule, ...] = (
         ),
         always("Use Hopper or newer."),
         "vLLM issues #40851, #50576 and #57144",
+    ),
+    Rule(
+        "compressed-cache",
+        "error",
+        _compressed_cache,
+        lambda c: (
+            f"On {c.gpu.label} vLLM has a cache for the compressed attention of {c.transformer.name} in FP8 only, none "
+            f"in {c.precision.kv.label}."
+        ),
+        always("Store the KV cache in FP8."),
+        "vLLM issue #47174, PRs #54233 and #55134; read 2026-11-30",
     ),
 )
 """What an engine does not do on a GPU at all."""

@@ -8,13 +8,18 @@ from numpy.typing import NDArray
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.objections.case import Case, Rule, always, joined_gpus, whole
+from parplan.objections.case import Case, Rule, always, joined_gpus, listed, whole
 from parplan.objections.counts import (
+    block_of,
     copies,
     even_experts,
     even_fix,
+    expert_widths,
+    experts,
+    experts_refined,
     experts_uneven,
     least_kv_heads,
+    whole_experts_fix,
     widest_tensor,
 )
 from parplan.units import Array, written_time
@@ -141,7 +146,7 @@ UNWISE: tuple[Rule, ...] = (
         lambda c: (
             f"TP{whole(c.layout.tensor)} shortens the time per token, not the work: "
             f"{whole(c.layout.tensor) // max(whole(c.narrower), 1)} replicas of TP{whole(c.narrower)} on as many GPUs "
-            f"deliver at least {CLEAR_GAIN:.0%} more tokens/s."
+            f"deliver at least {CLEAR_GAIN * 100:.0f} % more tokens/s."
         ),
         lambda c: f"For throughput use replicas of TP{whole(c.narrower)}.",
         "step and serving models; vLLM optimization.md: replicas raise throughput",
@@ -150,8 +155,9 @@ UNWISE: tuple[Rule, ...] = (
         "pipeline-inside",
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
-        always(
-            "Pipeline stages inside one fast domain never shorten the time per token; tensor parallelism does."
+        lambda c: (
+            f"All {whole(c.layout.pipeline)} stages sit inside one fast domain: there tensor parallelism works on "
+            "every token with all GPUs at once, while in stages a token waits for one after the other."
         ),
         _inside_fix,
         "TensorRT-LLM deciding-model-sharding-strategy.md",
@@ -215,6 +221,28 @@ UNWISE: tuple[Rule, ...] = (
         ),
         even_fix,
         "vLLM determine_expert_map: the remainder goes to the first ranks",
+    ),
+    Rule(
+        "experts-refined",
+        "warning",
+        experts_refined,
+        lambda c: (
+            f"Experts of width {listed(expert_widths(c))} cut {whole(c.layout.expert_tensor)} ways are not whole "
+            f"quantisation blocks of {block_of(c, 'routed_experts')}: vLLM 0.33 makes finer blocks, which only Triton "
+            "kernels take; earlier versions refuse to load."
+        ),
+        whole_experts_fix,
+        "vLLM fused_moe/oracle/fp8.py of 0.33; issue #25292 and PR #48173 for earlier ones",
+    ),
+    Rule(
+        "copies-of-none",
+        "warning",
+        lambda c: (c.settings.redundant_experts > 0) & (experts(c) == 0),
+        lambda c: (
+            f"{c.transformer.name} has no experts, so {c.settings.redundant_experts} redundant ones do nothing."
+        ),
+        always("Ask for no redundant experts."),
+        "definition of a mixture of experts",
     ),
     Rule(
         "kv-repeated",

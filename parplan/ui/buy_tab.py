@@ -5,9 +5,9 @@ from datetime import date
 import pandas as pd
 import streamlit as st
 
-from parplan.advice import Rung
 from parplan.cost import bill, energy_per_token
 from parplan.instances import Purchase
+from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import prices
 from parplan.ui.prices import costs, price_day, worth

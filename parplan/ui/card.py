@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.advice import best_index, recommended_index
+from parplan.choice import best_index, recommended_index
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
@@ -76,6 +76,8 @@ def show_objections(found: Plan) -> None:
     for objection in found.objections:
         badge = ":red-badge[Impossible]" if objection.severity == "error" else ":orange-badge[Note]"
         st.markdown(f"{badge} {plain(f'{objection.reason} {objection.fix}')}", help=plain(objection.source))
+    if found.nearest:
+        st.text(f"Nearest that runs: {found.nearest} on {counted(int(found.nearest.gpus), 'GPU')}.")
 
 
 def _pictures(found: Plan, problem: Problem) -> None:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from parplan.advice import best_index, candidates
+from parplan.choice import best_index, candidates
 from parplan.planner import Plan
 from parplan.scenario import Answer
 from parplan.ui import charts

@@ -49,6 +49,7 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
         "data": ("Attention data (DP)", 1),
         "pipeline": ("Pipeline stages (PP)", 1),
         "expert": ("Expert groups (EP)", 1),
+        "redundant": ("Redundant experts", 8),
         "context": ("Context (CP)", 1),
         "decode_context": ("Decode context (DCP)", 1),
     },
@@ -292,6 +293,7 @@ def sidebar() -> None:
             _number("ttft", "First token, ms", step=50)
         with right:
             _number("tpot", "Each token, ms", step=1)
+        _choose("objective", "Best layout by")
         for title, fields in FOLDED.items():
             with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
                 if group.open or any(_in_use(name) for name in fields):

@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.advice import recommended_index
-from parplan.objections import objections
+from parplan.choice import fullest_rate, ranking, recommended_index
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
 from parplan.units import MS
 
+FILLED = "Filled, tokens/s per GPU"
 AGAINST = "What speaks against it"
-STATUS = ("impossible", "recommended", "requests wait", "too slow", "good")
+STATUS = ("impossible", "recommended", "nearest", "requests wait", "too slow", "good")
 MOST_ROWS = 250
 """Rows of the table; the impossible ones come last."""
 COLUMNS = {
@@ -24,6 +24,10 @@ COLUMNS = {
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
+    FILLED: st.column_config.NumberColumn(
+        format="%,.0f",
+        help="The most tokens/s per GPU at any number of requests that fits and meets the targets",
+    ),
     "Requests held": st.column_config.NumberColumn(
         format="localized", help="Of full length, in the KV cache"
     ),
@@ -36,12 +40,11 @@ def show(answer: Answer) -> None:
     """The table and the card."""
     result, best = answer.result, answer.advice.recommended
     _fixed(answer.scenario)
-    first = best.index if best else None
-    rows = sorted(range(len(result.legal)), key=lambda index: (index != first, not result.legal[index]))
+    rows = ranking(result).tolist()
     rows, left_out = rows[:MOST_ROWS], len(rows) - MOST_ROWS
     chosen = _ticked(table(result, rows), [str(result.layout.one(index)) for index in rows])
     more = f" {left_out:,} more of them are not listed." if left_out > 0 else ""
-    st.caption(f"Tick a row to see that layout. The recommended one comes first, impossible ones last.{more}")
+    st.caption(f"Tick a row to see that layout. The best comes first, impossible ones last.{more}")
     if chosen is not None:
         card.show(result.plan(rows[chosen]), answer)
     elif best:
@@ -70,12 +73,13 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
 def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
     """One row per layout, in the order of `rows`; what cannot run has no speed."""
     listed, serving, memory = np.array(rows, dtype=int), result.serving, result.memory
-    legal = result.legal[listed]
+    legal, filled = result.legal[listed], fullest_rate(result)
+    best, does = listed == recommended_index(result), (result.holds & result.in_time)[listed]
     texts = {
         "Layout": [str(result.layout.one(index)) for index in rows],
         "GPUs": result.gpus[listed],
         "Status": np.select(
-            [~legal, listed == recommended_index(result), ~result.holds[listed], ~result.in_time[listed]],
+            [~legal, best & does, best, ~result.holds[listed], ~result.in_time[listed]],
             STATUS[:-1],
             default=STATUS[-1],
         ),
@@ -84,6 +88,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "ms/token": serving.tpot / MS,
         "First token, ms": serving.ttft / MS,
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
+        FILLED: np.where(filled > 0, filled, np.nan)[:, None],
         "Requests held": memory.capacity,
         "KV tokens": memory.kv_tokens,
     }
@@ -94,10 +99,10 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
 
 
 def _against(result: Result, index: int) -> str:
-    """Everything wrong with one layout, and the ways out; nothing is composed for a layout without fault."""
-    if not any(mask[index] for mask in (*result.errors.values(), *result.warnings.values())):
-        return ""
-    return " ".join(f"{objection.reason} {objection.fix}" for objection in objections(result.case(index)))
+    """Everything wrong with one layout, and the ways out."""
+    found = [f"{objection.reason} {objection.fix}" for objection in result.objections(index)]
+    nearest = None if result.legal[index] else result.nearest_legal(index)
+    return " ".join([*found, *([f"Nearest that runs: {nearest}."] if nearest else [])])
 
 
 def _fixed(scenario: Scenario) -> None:

@@ -6,8 +6,9 @@ from datetime import date
 import pyarrow as pa
 import streamlit as st
 
-from parplan.advice import Rung, candidates
+from parplan.choice import candidates
 from parplan.instances import Purchase
+from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import clickable, draw, theme

@@ -79,6 +79,8 @@ def _headline(answer: Answer) -> None:
     words, actions = st.columns([6, 1])
     with words:
         st.subheader(plain(answer.advice.verdict), anchor=False)
+        if answer.advice.shortfall:
+            st.markdown(plain(answer.advice.shortfall))
         if assumed := answer.result.problem.transformer.assumed:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with actions:

@@ -8,7 +8,8 @@ from parplan.ui import charts
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, counted
-from parplan.whatif import apart, flip_points, sensitivity, winner_map
+from parplan.units import written_time
+from parplan.whatif import apart, flip_points, sensitivity, target_flips, winner_map
 
 LENGTHS = 11
 """Prompt lengths tried, each twice the one before, beside the asked one."""
@@ -32,6 +33,7 @@ def show(answer: Answer) -> None:
     with left:
         _map(answer)
         _flips(answer)
+        _tighter(answer)
     with right:
         _sensitivity(answer)
         _apart(answer)
@@ -52,10 +54,18 @@ def _flips(answer: Answer) -> None:
     st.caption("Tried in steps of a factor of 1.4. Prompt, output and targets stay as asked.")
 
 
+def _tighter(answer: Answer) -> None:
+    """What it takes to be faster, step by step."""
+    found = target_flips(answer.result)
+    if found:
+        st.markdown("**As each token must come sooner**")
+        st.markdown(bullets(f"Down to {written_time(reached)} per token: {name}" for reached, name in found))
+
+
 def _apart(answer: Answer) -> None:
     """Prefill and decode on pools of their own."""
     st.markdown("**Prefill and decode apart**")
-    found = apart(answer.result)
+    found = apart(answer.result, replicas=answer.scenario.replicas)
     if found is None:
         st.text("No pair of pools fits and meets the times.")
         return

@@ -18,6 +18,9 @@ def show(answer: Answer) -> None:
         if advice.reasons:
             st.markdown("**Why this layout**")
             st.markdown(bullets(advice.reasons))
+        if advice.runner_up:
+            st.markdown("**Next best**")
+            st.markdown(bullets([advice.runner_up.words]))
         if advice.alternatives:
             st.markdown("**With more**")
             st.markdown(bullets(advice.alternatives))

@@ -1,0 +1,193 @@
+"""Which layout to use: of those that do the job, the best by what the user is after."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from parplan.instances import sold_gpus
+from parplan.planner import CUT_NAMES, Counts, Mask, Result
+from parplan.units import Array
+
+INDISTINCT = 0.05
+"""Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
+UNWISE = ("tensor-spans", "pipeline-inside", "pipeline-needless")
+"""Warnings that keep a layout from being recommended while another one does the job."""
+
+
+def wise(result: Result) -> Mask:
+    """Layouts free of the warnings that forbid a recommendation, [layouts]."""
+    unwise = np.logical_or.reduce([result.warnings[name] for name in UNWISE])
+    return np.asarray(~unwise)
+
+
+def bought_gpus(result: Result) -> Counts:
+    """GPUs to buy for each layout, [layouts]."""
+    return np.asarray(sold_gpus(result.gpus, gpu=result.problem.gpu))
+
+
+def preferred(result: Result, *, among: Mask) -> Mask:
+    """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
+    allowed = among & wise(result)
+    return allowed if allowed.any() else among
+
+
+def fullest_rate(result: Result, *, tpot: float = np.inf) -> Array:
+    """The most tokens/s per GPU of each layout at any batch that its cache holds and that meets the targets, [layouts].
+
+    Replicas are then filled up, and added as the load asks for them: what a fleet delivers per GPU.
+
+    Args:
+        tpot: a time per output token to keep below as well, seconds.
+    """
+    serving = result.serving
+    allowed = result.timely & (result.grid(serving.tpot) <= tpot)
+    return cast(Array, np.where(allowed, result.grid(serving.tokens_per_s_per_gpu), 0.0).max(axis=1))
+
+
+def merits(result: Result) -> tuple[Array, ...]:
+    """What the objective rates a layout by, the weightiest first; more is better, [layouts] each.
+
+    At a fixed number of requests in hand, more tokens per second and less time per request are the same thing; so on
+    as many GPUs the cheapest layout is the one with the most tokens per second.
+    """
+    serving = result.serving
+    match result.problem.objective:
+        case "cost":
+            return (result.at_asked(serving.tokens_per_s),)
+        case "throughput":
+            return (fullest_rate(result),)
+        case "latency":
+            return 1 / result.at_asked(serving.tpot), 1 / result.at_asked(serving.ttft)
+
+
+def fewest(result: Result, *, among: Mask, bought: Counts) -> Mask:
+    """The layouts with the fewest GPUs to buy, wise ones first, of those allowed, [layouts].
+
+    Args:
+        bought: GPUs to buy for each, [layouts].
+    """
+    allowed = preferred(result, among=among)
+    return cast(Mask, allowed & (bought == bought[allowed].min(initial=np.iinfo(np.int64).max)))
+
+
+def best_index(result: Result, *, among: Mask) -> int | None:
+    """The layout the objective rates best of those allowed; cost rates the fewest GPUs to buy best of all.
+
+    Unwise layouts only count where no other is allowed.
+    """
+    if result.problem.objective == "cost":
+        return smallest_index(result, among=among)
+    return first_by(merits(result), result=result, among=preferred(result, among=among))
+
+
+def smallest_index(result: Result, *, among: Mask) -> int | None:
+    """Of the layouts with the fewest GPUs to buy, the one the objective rates best."""
+    return first_by(
+        merits(result), result=result, among=fewest(result, among=among, bought=bought_gpus(result))
+    )
+
+
+def first_by(
+    rated: Sequence[Array], *, result: Result, among: Mask, bought: Counts | None = None
+) -> int | None:
+    """The layout with the most of the first merit, then of the second, of those allowed. None: none is.
+
+    Differences below `INDISTINCT` decide nothing: among those the layout with the fewest GPUs to buy wins, then the
+    simplest one.
+
+    Args:
+        rated: [layouts] each.
+        bought: GPUs to buy, where that is not one replica's, [layouts].
+    """
+    if not among.any():
+        return None
+    left = among
+    for merit in rated:
+        left = left & (merit >= merit[left].max() * (1 - INDISTINCT))
+    bought = bought_gpus(result) if bought is None else bought
+    return int(np.lexsort((-rated[0], _complexity(result), bought, ~left))[0])
+
+
+def _complexity(result: Result) -> Counts:
+    """How much there is to a layout, [layouts]: its kinds of cut, and one each for repeating attention, which costs
+    memory, and for leaving bought GPUs idle.
+
+    Where attention is repeated, whole experts over the same GPUs are part of it: engines' makers publish no such
+    deployment with cut experts (vLLM expert_parallel_deployment.md, SGLang expert_parallelism.md).
+    """
+    layout = result.layout
+    repeated, spread = np.greater(layout.data, 1), np.greater(layout.expert, 1)
+    kinds = np.sum([np.greater(getattr(layout, name), 1) for name in CUT_NAMES if name != "expert"], axis=0)
+    idle = bought_gpus(result) > result.gpus
+    return np.asarray(kinds + np.where(repeated, 1 + ~spread, spread) + idle)
+
+
+def recommended_index(result: Result) -> int | None:
+    """The layout to use: the best by the objective that holds every request and meets the targets; else as near as
+    can be.
+
+    Where nothing does both, the targets come first to give way: the layout that holds every request and misses the
+    targets least; where nothing holds every request, the one that holds the most.
+    """
+    if (result.holds & result.in_time).any():
+        return best_index(result, among=result.holds & result.in_time)
+    if result.holds.any():
+        return int(np.argmin(np.where(preferred(result, among=result.holds), _miss(result), np.inf)))
+    if result.legal.any():
+        return roomiest_index(result, among=preferred(result, among=result.legal))
+    return None
+
+
+def _miss(result: Result) -> Array:
+    """By what factor the worse of both targets is missed, [layouts]; 1 or less: met."""
+    workload, serving = result.problem.workload, result.serving
+    ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
+    tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
+    return np.asarray(np.maximum(ttft, tpot))
+
+
+def roomiest_index(result: Result, *, among: Mask) -> int:
+    """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
+    broken = np.sum(list(result.errors.values()), axis=0)
+    capacity, pool = result.at_asked(result.memory.capacity), result.at_asked(result.memory.pool)
+    order = np.lexsort((-pool, -capacity, ~wise(result), broken, ~among))
+    return int(order[0])
+
+
+def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
+    """The few layouts worth drawing side by side: the best of every GPU count, and the largest that does not load.
+
+    Ordered by GPUs; the recommended layout is among them.
+    """
+    chosen = set()
+    bought = bought_gpus(result)
+    for size in np.unique(bought):
+        same = bought == size
+        index = best_index(result, among=result.legal & same)
+        chosen.add(roomiest_index(result, among=same) if index is None else index)
+    failing = sorted((i for i in chosen if not result.legal[i]), key=lambda i: -result.gpus[i])[:1]
+    working = sorted((i for i in chosen if result.legal[i]), key=lambda i: result.gpus[i])[
+        : most - len(failing)
+    ]
+    recommended = recommended_index(result)
+    extra = () if recommended is None or recommended in working else (recommended,)
+    return tuple(sorted((*failing, *working, *extra), key=lambda i: (result.gpus[i], i)))
+
+
+def ranking(result: Result) -> Counts:
+    """All layouts, best first, [layouts]: the recommended one, those that do the job, wise ones before unwise ones, by
+    the objective; then those too slow, those whose requests wait, and impossible ones."""
+    does = result.holds & result.in_time
+    order = np.lexsort(
+        (
+            *(-merit for merit in reversed(merits(result))),
+            bought_gpus(result) * (result.problem.objective == "cost"),
+            does & ~wise(result),
+            ~does,
+            ~result.holds,
+            ~result.legal,
+        )
+    )
+    best = recommended_index(result)
+    return order if best is None else np.concatenate([[best], order[order != best]])

@@ -1,0 +1,172 @@
+"""Launch commands: what to type so that an engine runs a layout, and the log lines that show that it did.
+
+Flags follow each engine's source at the version named in `Launch.checked`. A layout an engine has no flags for is a
+`Launch` that says why, never an exception. Every word of a command is quoted for the shell.
+"""
+
+from collections.abc import Mapping
+
+from parplan.commands.sglang import Sglang
+from parplan.commands.start import (
+    HUB_ID,
+    PLAIN,
+    Checkpoint,
+    Dialect,
+    Launch,
+    Start,
+    asked_formats,
+    checkpoint,
+    checkpoint_kind,
+    longest_request,
+    node_count,
+)
+from parplan.commands.trtllm import CONFIG_FILE, Trtllm
+from parplan.commands.vllm import Vllm
+from parplan.layout import Layout
+from parplan.memory import Memory
+from parplan.planner import Problem
+from parplan.transformer import Compressed
+
+__all__ = [
+    "CONFIG_FILE",
+    "DIALECTS",
+    "HUB_ID",
+    "Checkpoint",
+    "Launch",
+    "launch",
+    "longest_request",
+    "node_count",
+]
+
+_VLLM_KV = {"bf16": "bfloat16", "fp8": "fp8"}
+DIALECTS: Mapping[str, Dialect] = {
+    "vllm": Vllm(
+        version="0.33.0",
+        online={"fp8": "fp8_per_tensor", "fp8-block": "fp8_per_block"},
+        kv={**_VLLM_KV, "nvfp4": "nvfp4"},
+        unread=frozenset({"gguf", "bitsandbytes"}),
+        prefill_context=True,
+        one_line=True,
+    ),
+    "vllm-0.17": Vllm(
+        version="0.19.0",
+        online={"fp8": "fp8"},
+        kv=_VLLM_KV,
+        unread=frozenset(),
+        prefill_context=False,
+        one_line=False,
+    ),
+    "vllm-0.16": Vllm(
+        version="0.16.0",
+        online={"fp8": "fp8"},
+        kv=_VLLM_KV,
+        unread=frozenset(),
+        prefill_context=False,
+        one_line=False,
+    ),
+    "sglang": Sglang(
+        version="0.5.23",
+        online={"fp8": "fp8"},
+        kv={"bf16": "bfloat16", "fp8": "fp8_e4m3", "nvfp4": "nvfp4"},
+        unread=frozenset(),
+    ),
+    "trtllm": Trtllm(
+        version="serve.py @00209af",
+        online={},
+        kv={"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"},
+        unread=frozenset({"gguf", "bitsandbytes", "int8"}),
+    ),
+}
+"""Engines of the catalogue that can be started; each at the newest version its constants hold for."""
+
+
+def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str) -> Launch:
+    """How to start one replica of a layout with an engine, and what its log will say.
+
+    Args:
+        layout: a single one.
+        memory: of that layout, as evaluated with the problem's engine.
+        engine_name: any engine of the catalogue. Log lines, and the user's share of memory, which every engine
+            takes of something else, are only given for the problem's own engine.
+    """
+    dialect = DIALECTS.get(engine_name)
+    if dialect is None:
+        return Launch(engine_name, cannot=f"{engine_name} is not an engine one can start.")
+    checked = f"{dialect.label} {dialect.version}"
+    refusal = _unread(problem, dialect=dialect) or dialect.refusal(problem, layout)
+    if refusal:
+        return Launch(engine_name, cannot=refusal, checked=checked)
+    source, own = checkpoint(problem, online=dialect.online), engine_name == problem.engine.name
+    start = Start(
+        problem=problem,
+        layout=layout,
+        checkpoint=source,
+        kv=_kv_name(problem, published=source.published, names=dialect.kv),
+        utilization=problem.settings.utilization if own else None,
+    )
+    commands, config = dialect.commands(start), dialect.config(start)
+    loads = own and memory.pool > 0 and memory.longest > 0
+    return Launch(
+        engine_name,
+        commands=commands,
+        config=config,
+        expect=dialect.expected(start, memory) if loads else (),
+        notes=notes(start, named=" ".join(commands)),
+        checked=checked,
+    )
+
+
+def _unread(problem: Problem, *, dialect: Dialect) -> str:
+    """Why an engine cannot hold the weights or the cache in the asked formats; empty when it can."""
+    bad = [found for found in asked_formats(problem).values() if checkpoint_kind(found) in dialect.unread]
+    if bad:
+        return f"{dialect.label} {dialect.version} does not load {bad[0].label} checkpoints."
+    cache = problem.precision.kv
+    if cache.name not in {*PLAIN, *dialect.kv}:
+        return f"{dialect.label} {dialect.version} has no KV cache in {cache.label}."
+    return ""
+
+
+def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> str | None:
+    """The engine's name of the KV format, where it must be told: by itself it does as the checkpoint's config asks.
+
+    No config asks for the FP8 cache of compressed attention, and not every version takes it by itself (vLLM PR 54233).
+    """
+    wanted = problem.precision.kv.name
+    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+        return names.get(wanted)
+    native = problem.transformer.native_kv if published else None
+    by_itself = native or ("fp16" if wanted == "fp16" else "bf16")
+    return None if wanted == by_itself else names.get(wanted)
+
+
+def notes(start: Start, *, named: str) -> tuple[str, ...]:
+    """What a reader has to set, save or know beyond the commands.
+
+    Args:
+        named: the commands, to see which variables and files they name.
+    """
+    problem, layout = start.problem, start.layout
+    made_for = problem.transformer.context_length
+    mean = problem.settings.max_length is None
+    texts = (
+        (bool(start.checkpoint.note), start.checkpoint.note),
+        (
+            mean,
+            f"The longest request is announced as {start.length:,} tokens, the workload's mean: raise it to your "
+            "longest request.",
+        ),
+        (
+            start.length > made_for,
+            f"Requests of {start.length:,} tokens exceed the {made_for:,} the model was made for; the engine refuses "
+            "them unless it is told otherwise.",
+        ),
+        (
+            "${HEAD" in named,
+            f"Run one command on each of the {start.nodes} nodes; set HEAD to the address of the first.",
+        ),
+        (CONFIG_FILE in named, f"Save the configuration as {CONFIG_FILE}."),
+        (layout.data > 1, f"Each of the {layout.data} data ranks logs its own cache."),
+        (layout.replicas > 1, f"Start it {layout.replicas} times, once per replica, behind a load balancer."),
+    )
+    return tuple(text for holds, text in texts if holds)

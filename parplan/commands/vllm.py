@@ -1,0 +1,99 @@
+"""`vllm serve`: tensor, pipeline and data ranks; experts over all of them or cut over all of them."""
+
+import json
+from dataclasses import dataclass
+
+from parplan.commands.shell import HEAD, Option, command
+from parplan.commands.start import Dialect, Start, more_than_one, written_gib
+from parplan.layout import Layout
+from parplan.memory import Memory
+from parplan.planner import Problem
+from parplan.transformer import Latent
+
+
+@dataclass(frozen=True)
+class Vllm(Dialect):
+    """`vllm serve`."""
+
+    label = "vLLM"
+    prefill_context: bool
+    """Context-parallel prefill works."""
+    one_line: bool
+    """The log states cache size and largest concurrency in one line, and the size follows from the concurrency."""
+
+    def refusal(self, problem: Problem, layout: Layout) -> str:
+        """Experts are whole on all GPUs or cut over all of them; context ranks share the experts.
+
+        Source for context ranks: vllm/v1/worker/gpu/pcp_manager.py of 0.33.
+        """
+        if layout.expert not in (1, layout.width):
+            return (
+                f"vLLM spreads whole experts over all {layout.width} GPUs of a layer (--enable-expert-parallel) or "
+                f"cuts each over all of them; it has no flag for {layout.expert} groups."
+            )
+        if layout.context > 1 and not self.prefill_context:
+            return f"Context-parallel prefill does not work yet in vLLM {self.version}."
+        mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+        if layout.context > 1 and not all(isinstance(mixer, Latent) for mixer in mixers):
+            return f"vLLM {self.version} has context-parallel prefill for latent attention (MLA) only."
+        if layout.context > 1 and problem.transformer.is_moe:
+            return "vLLM spreads experts over the context ranks too, which is another layout."
+        if layout.context > 1 and layout.decode_context > 1:
+            return "With context-parallel prefill vLLM shards the cache over the context ranks, not the tensor ranks."
+        return ""
+
+    def commands(self, start: Start) -> tuple[str, ...]:
+        """The first node serves; the others follow without a front end."""
+        layout, settings = start.layout, start.problem.settings
+        options: dict[str, Option] = {
+            "--tensor-parallel-size": more_than_one(layout.tensor),
+            "--pipeline-parallel-size": more_than_one(layout.pipeline),
+            "--prefill-context-parallel-size": more_than_one(layout.context),
+            "--decode-context-parallel-size": more_than_one(layout.decode_context),
+            "--data-parallel-size": more_than_one(layout.data),
+            "--enable-expert-parallel": bool(layout.expert > 1),
+            "--enable-eplb": start.copies > 0,
+            "--eplb-config": json.dumps({"num_redundant_experts": start.copies}) if start.copies else None,
+            "--dtype": start.dtype,
+            "--quantization": start.checkpoint.quantization,
+            "--kv-cache-dtype": start.kv,
+            "--max-model-len": start.length,
+            "--gpu-memory-utilization": start.utilization,
+            "--max-num-seqs": settings.max_num_seqs,
+            "--max-num-batched-tokens": settings.max_batched_tokens,
+            "--enable-prefix-caching": start.problem.workload.prefix_hit > 0,
+            "--enforce-eager": settings.eager,
+        }
+        words = ["vllm", "serve", start.checkpoint.model]
+        return tuple(command(words, options | self._place(start, node)) for node in range(start.nodes))
+
+    def _place(self, start: Start, node: int) -> dict[str, Option]:
+        """What one node is told of its place: data ranks fill nodes, or ranks reach over several."""
+        layout, nodes = start.layout, start.nodes
+        if nodes == 1:
+            return {}
+        here, rank = layout.gpus // nodes, layout.gpus // layout.data
+        if here % rank == 0:
+            local = here // rank
+            return {
+                "--data-parallel-size-local": local,
+                "--data-parallel-address": HEAD,
+                "--data-parallel-start-rank": node * local if node else None,
+                "--headless": node > 0,
+            }
+        return {"--nnodes": nodes, "--node-rank": node, "--master-addr": HEAD, "--headless": node > 0}
+
+    def expected(self, start: Start, held: Memory) -> tuple[str, ...]:
+        """Weights and cache of the fullest GPU, then what the cache holds.
+
+        Source: vllm/v1/core/kv_cache_utils.py; a log of 0.19.0.
+        """
+        concurrency = float(held.pool / held.longest)
+        logged = concurrency * start.length if self.one_line else float(held.kv_tokens / start.layout.data)
+        size = f"GPU KV cache size: {int(logged):,} tokens"
+        most = f"Maximum concurrency for {start.length:,} tokens per request: {concurrency:.2f}x"
+        return (
+            f"Model loading took {written_gib(held.weights)} GiB memory",
+            f"Available KV cache memory: {written_gib(held.pool)} GiB",
+            *((f"{size}, {most}",) if self.one_line else (size, most)),
+        )

@@ -1,0 +1,102 @@
+"""The ladder of sizes: the fewest GPUs that load the model, hold the requests, meet the targets, survive a loss."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parplan.choice import bought_gpus, fewest, first_by, smallest_index
+from parplan.hardware import Instance
+from parplan.instances import Purchase, purchases, surviving
+from parplan.planner import Mask, Plan, Result
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder of sizes: the fewest GPUs that do something."""
+
+    name: str
+    """loads, holds, meets targets, survives."""
+    meaning: str
+    plan: Plan | None
+    """The best layout of that size. None: nothing within the GPU budget does."""
+    purchases: tuple[Purchase, ...]
+    """Ways to buy it, cheapest first."""
+    replicas: int = 1
+    """Copies of the layout that run; the plan is that of one of them with its share of the requests."""
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs in use, all replicas together. None: nothing within the GPU budget does."""
+        return None if self.plan is None else self.plan.gpus * self.replicas
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second at the asked concurrency; of several replicas one is spare and not counted."""
+        return 0.0 if self.plan is None else float(self.plan.serving.tokens_per_s) * max(self.replicas - 1, 1)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests per second, likewise."""
+        if self.plan is None:
+            return 0.0
+        return float(self.plan.serving.requests_per_s) * max(self.replicas - 1, 1)
+
+    @property
+    def layout(self) -> str:
+        """The layout and how often it runs, in words; empty where nothing does."""
+        if self.plan is None:
+            return ""
+        return f"{self.replicas} × {self.plan.layout}" if self.replicas > 1 else str(self.plan.layout)
+
+
+def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]:
+    """The fewest GPUs that load the model, hold every request, meet the targets, and do so with one machine lost."""
+    offers = tuple(instances)
+    steps = [
+        ("loads", "starts and holds at least one request of full length", result.legal),
+        ("holds", "holds every asked request at full length", result.holds),
+    ]
+    if result.problem.workload.ttft or result.problem.workload.tpot:
+        steps.append(
+            ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
+        )
+    rungs = [_rung(result, name, meaning, among, offers) for name, meaning, among in steps]
+    return (*rungs, _surviving_rung(result, meaning=steps[-1][1], offers=offers))
+
+
+def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[Instance, ...]) -> Rung:
+    index = smallest_index(result, among=among)
+    if index is None:
+        return Rung(name, meaning, None, ())
+    found = result.plan(index)
+    return Rung(name, meaning, found, purchases(offers, gpu=result.problem.gpu, gpus=found.gpus))
+
+
+def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...]) -> Rung:
+    """The fewest GPUs in equal replicas that go on with every request when any one machine is lost.
+
+    One replica more than hold the requests in time, each on machines of its own: many small ones may need fewer spare
+    GPUs than two large ones. Speed is that of a replica with its share of the requests while one is missing.
+    """
+    workload, serving = result.problem.workload, result.serving
+    replicas = result.concurrency[: result.asked + 1]
+    share = -(-workload.concurrency // replicas)
+    batch = np.searchsorted(result.concurrency, share)
+    ttft, tpot, capacity = (
+        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
+    )
+    in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
+    enough = result.legal[:, None] & (capacity >= share) & in_time
+    first = enough.argmax(axis=1)
+    needed, at = replicas[first], batch[first]
+    rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]
+    bought = (needed + 1) * bought_gpus(result)
+    among = fewest(result, among=np.asarray(enough.any(axis=1)), bought=bought)
+    index = first_by([rate], result=result, among=among, bought=bought)
+    meaning = f"{meaning}, in equal replicas, also while any one machine is lost"
+    if index is None:
+        return Rung("survives", meaning, None, ())
+    on, found = int(needed[index]), result.asking(int(at[index])).plan(index)
+    one = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
+    return Rung("survives", meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)

@@ -1,0 +1,113 @@
+"""The second best layout, and what it would take for it to win."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parplan.choice import INDISTINCT, best_index, bought_gpus, fullest_rate, merits
+from parplan.planner import Plan, Result
+from parplan.units import Array, written_time
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The layout that would be recommended if the recommended one, and its close kin, were not there."""
+
+    plan: Plan
+    words: str
+    """What it is worse at, and from where on it would win."""
+
+
+def runner_up(result: Result, best: Plan) -> RunnerUp | None:
+    """The best of the other layouts that do the job; None: no other does, or the recommended one does not.
+
+    One that differs in more than its experts and how the cache is cut, where there is one.
+    """
+    if not (best.holds and best.in_time):
+        return None
+    does = result.holds & result.in_time & (np.arange(result.shape[0]) != best.index)
+    cuts = ("tensor", "data", "pipeline", "context")
+    other = np.logical_or.reduce(
+        [getattr(result.layout, name) != getattr(best.layout, name) for name in cuts]
+    )
+    index = best_index(result, among=does & other if (does & other).any() else does)
+    if index is None:
+        return None
+    second = result.plan(index)
+    ways = [way for way in _ways(result, best, second) if way]
+    wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
+    return RunnerUp(
+        second, f"{second.layout} on {second.gpus} GPU{'s' * (second.gpus > 1)} comes next. {wins}"
+    )
+
+
+def _ways(result: Result, best: Plan, second: Plan) -> tuple[str, ...]:
+    """Changes of the number of requests or of a target that make the second one win, in words."""
+    bought = bought_gpus(result)
+    match result.problem.objective:
+        case "cost" if bought[second.index] > bought[best.index]:
+            return (
+                _tighter(float(second.serving.tpot), float(best.serving.tpot), of="per token"),
+                _tighter(float(second.serving.ttft), float(best.serving.ttft), of="to the first"),
+                _roomier(result, best, second),
+            )
+        case "cost":
+            return (_elsewhere(result, best, second, result.grid(result.serving.tokens_per_s)),)
+        case "throughput":
+            return (_tighter_filled(result, best, second),)
+        case "latency":
+            return (_elsewhere(result, best, second, 1 / result.grid(result.serving.tpot)),)
+
+
+def _tighter(second: float, best: float, *, of: str) -> str:
+    """A target only the second one meets."""
+    if second >= best * (1 - INDISTINCT):
+        return ""
+    return f"with a target below {written_time(best)} {of} (it reaches {written_time(second)})"
+
+
+def _roomier(result: Result, best: Plan, second: Plan) -> str:
+    """More requests than the best one holds, while the second one still holds them in time."""
+    most = int(best.memory.capacity)
+    grid = result.concurrency
+    more = grid[result.timely[second.index] & (grid > most)]
+    return f"from {most + 1:,} requests at once on" if more.size else ""
+
+
+def _elsewhere(result: Result, best: Plan, second: Plan, rated: Array) -> str:
+    """The nearest numbers of requests at which the second one does the job and is clearly better, or the best fails.
+
+    Args:
+        rated: what decides, more is better, [layouts, batches].
+    """
+    ahead = result.timely[second.index] & (
+        (rated[second.index] > rated[best.index] * (1 + INDISTINCT)) | ~result.timely[best.index]
+    )
+    batch = np.arange(result.concurrency.size)
+    found = []
+    if (more := batch[ahead & (batch > result.asked)]).size:
+        found.append(f"from about {result.concurrency[more[0]]:,} requests at once on")
+    if (fewer := batch[ahead & (batch < result.asked)]).size:
+        found.append(f"up to about {result.concurrency[fewer[-1]]:,} requests at once")
+    return " or ".join(found)
+
+
+def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:
+    """The loosest time per token, tighter than now, at which the second one delivers clearly more per GPU."""
+    limits = np.unique(result.grid(result.serving.tpot)[[best.index, second.index]])[::-1]
+    for limit in limits[limits < (result.problem.workload.tpot or np.inf)].tolist():
+        rate = fullest_rate(result, tpot=limit)
+        if rate[second.index] > rate[best.index] * (1 + INDISTINCT):
+            return f"with a target of {written_time(limit)} per token"
+    return ""
+
+
+def _never(result: Result, best: Plan, second: Plan) -> str:
+    """How far behind it stays at every number of requests tried."""
+    if bought_gpus(result)[second.index] > bought_gpus(result)[best.index]:
+        return "It takes more GPUs, and no target or number of requests that was tried asks for them."
+    first = merits(result)[0]
+    behind = first[best.index] / first[second.index] - 1
+    if behind < INDISTINCT:
+        return f"It is within {INDISTINCT * 100:.0f} % of the best, and less simple."
+    return f"To win it would have to gain {behind * 100:.0f} %."

@@ -1,0 +1,230 @@
+"""Which layout is recommended under each objective, and what the second best would take to win."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from parplan import Answer, Scenario, plan
+from parplan.across import plans_across
+from parplan.catalog import UnknownNameError
+from parplan.choice import INDISTINCT, UNWISE, bought_gpus, fullest_rate, ranking, recommended_index, wise
+from parplan.commands import launch
+from parplan.links import from_query, to_query
+from parplan.scenario import problem_of
+from parplan.whatif import winner, winner_map
+from parplan.workload import OBJECTIVES
+
+LLAMA, DEEPSEEK, GPT_OSS, SMALL = (
+    "meta-llama/Llama-3.3-70B-Instruct",
+    "deepseek-ai/DeepSeek-V3.1",
+    "openai/gpt-oss-120b",
+    "meta-llama/Meta-Llama-3.1-8B-Instruct",
+)
+SCENARIOS = [
+    Scenario(model=model, weights=weights, gpu=gpu, concurrency=concurrency, tpot=tpot)
+    for model, weights in ((LLAMA, "fp8"), (DEEPSEEK, "native"), (GPT_OSS, "native"), (SMALL, "bf16"))
+    for gpu in ("h100-sxm", "h200-sxm", "l40s")
+    for concurrency, tpot in ((1, 0), (16, 30), (256, 0), (256, 60))
+]
+
+
+def asked(objective: str) -> Iterator[Answer]:
+    """Answers whose recommended layout does the job."""
+    for scenario in SCENARIOS:
+        answer = plan(scenario.model_copy(update={"objective": objective}))
+        best = answer.advice.recommended
+        if best and best.holds and best.in_time:
+            yield answer
+
+
+def test_cost_buys_the_fewest_gpus() -> None:
+    for answer in asked("cost"):
+        result, best = answer.result, answer.advice.recommended
+        assert best
+        does = result.holds & result.in_time & wise(result)
+        if does.any():
+            assert bought_gpus(result)[best.index] == bought_gpus(result)[does].min()
+
+
+def test_throughput_delivers_the_most_per_gpu_when_filled_up_within_the_targets() -> None:
+    for answer in asked("throughput"):
+        result, best = answer.result, answer.advice.recommended
+        assert best
+        does = result.holds & result.in_time & wise(result)
+        tpot, rate = (
+            result.grid(values) for values in (result.serving.tpot, result.serving.tokens_per_s_per_gpu)
+        )
+        limit = answer.scenario.tpot / 1000 or np.inf
+        filled = np.where(result.possible & (tpot <= limit), rate, 0).max(axis=1)
+        assert fullest_rate(result) == pytest.approx(filled)
+        if does.any():
+            assert filled[best.index] >= filled[does].max() * (1 - INDISTINCT)
+        assert any("Filled up" in line for line in answer.advice.reasons)
+
+
+def test_latency_is_the_shortest_time_per_token_then_to_the_first() -> None:
+    for answer in asked("latency"):
+        result, best = answer.result, answer.advice.recommended
+        assert best
+        does = result.holds & result.in_time & wise(result)
+        if does.any():
+            tpot, ttft = (result.at_asked(v) for v in (result.serving.tpot, result.serving.ttft))
+            close = does & (tpot <= tpot[does].min() / (1 - INDISTINCT))
+            assert close[best.index]
+            assert ttft[best.index] <= ttft[close].min() / (1 - INDISTINCT)
+
+
+def test_the_objectives_ask_for_different_things() -> None:
+    """One L40S is cheapest for 8B, two make more tokens per GPU within 30 ms, eight are fastest."""
+    found = {
+        objective: plan(
+            Scenario(model=SMALL, weights="bf16", gpu="l40s", concurrency=16, tpot=30, objective=objective)
+        ).advice.recommended
+        for objective in OBJECTIVES
+    }
+    sizes = {objective: best.gpus for objective, best in found.items() if best}
+    assert sizes["cost"] == 1
+    assert sizes["throughput"] == 2
+    assert sizes["latency"] == 8
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_ranking_begins_with_the_best_and_ends_with_the_impossible(objective: str) -> None:
+    for scenario in SCENARIOS[::5]:
+        result = plan(scenario.model_copy(update={"objective": objective})).result
+        order = ranking(result)
+        assert sorted(order.tolist()) == list(range(result.shape[0]))
+        assert order[0] == (recommended_index(result) if result.legal.any() else order[0])
+        kinds = (result.legal, result.holds, result.holds & result.in_time)
+        rank = np.sum([kind[order[1:]] for kind in kinds], axis=0)
+        assert (np.diff(rank) <= 0).all()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_verdict_says_what_it_followed(objective: str) -> None:
+    answer = plan(Scenario(objective=objective))
+    assert OBJECTIVES[problem_of(answer.scenario).objective] in answer.advice.verdict
+    assert sum(words in answer.advice.verdict for words in OBJECTIVES.values()) == 1
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_objective_travels_in_the_link_and_holds_everywhere(objective: str) -> None:
+    scenario = Scenario(model=SMALL, weights="bf16", objective=objective)
+    query = {key: [value] for key, value in to_query(scenario, full=True).items()}
+    assert from_query(query) == (scenario, [])
+    answer = plan(scenario)
+    best = answer.advice.recommended
+    assert best
+    there = plans_across(scenario)[scenario.gpu].plan
+    assert there
+    assert there.layout == best.layout
+    cells = winner_map(answer.result.problem, prompts=(scenario.prompt,))
+    assert cells.winners[0][answer.result.asked] == winner(answer.result)
+    assert str(best.layout) in winner(answer.result)
+
+
+def test_a_link_without_an_objective_means_cost_and_an_unknown_one_is_reported() -> None:
+    assert from_query({"gpu": ["l4"]})[0].objective == "cost"
+    scenario, messages = from_query({"objective": ["beauty"]})
+    assert scenario.objective == "cost"
+    assert len(messages) == 1
+    with pytest.raises(UnknownNameError, match="beauty"):
+        plan(Scenario(objective="beauty"))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_nothing_unwise_is_recommended_while_something_wise_does_it(objective: str) -> None:
+    for answer in asked(objective):
+        result, best = answer.result, answer.advice.recommended
+        assert best
+        if (result.holds & result.in_time & wise(result)).any():
+            assert not {one.rule for one in best.objections} & set(UNWISE)
+
+
+def test_on_no_single_node_with_fast_links_are_stages_recommended_over_tensor_parallelism() -> None:
+    """Unless no tensor width does the job."""
+    for objective in OBJECTIVES:
+        for answer in asked(objective):
+            result, best = answer.result, answer.advice.recommended
+            assert best
+            if best.gpus <= result.problem.gpu.domain and best.layout.pipeline > 1:
+                flat = np.asarray(result.layout.pipeline == 1) & (result.gpus <= best.gpus)
+                assert not (flat & result.holds & result.in_time).any()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_second_best_does_the_job_and_is_another(objective: str) -> None:
+    seen = 0
+    for answer in asked(objective):
+        second, best = answer.advice.runner_up, answer.advice.recommended
+        assert best
+        others = answer.result.holds & answer.result.in_time
+        assert (second is None) == (others.sum() == 1)
+        if second:
+            seen += 1
+            assert second.plan.holds
+            assert second.plan.in_time
+            assert second.plan.layout != best.layout
+            assert str(second.plan.layout) in second.words
+    assert seen > 10
+
+
+def test_the_second_best_wins_where_it_is_said_to() -> None:
+    """70B on H200 fits one GPU; two win with a target below its time per token, and when its cache is full."""
+    answer = plan(Scenario(model=LLAMA, gpu="h200-sxm"))
+    best, second = answer.advice.recommended, answer.advice.runner_up
+    assert best
+    assert second
+    full = int(best.memory.capacity)
+    assert f"from {full + 1} requests" in second.words
+    tight = {"tpot": float(best.serving.tpot) * 1000 * 0.99}
+    for change in ({"concurrency": full + 1}, tight):
+        won = plan(answer.scenario.model_copy(update=change)).advice.recommended
+        assert won
+        assert won.layout == second.plan.layout
+    assert (
+        recommended_index(plan(answer.scenario.model_copy(update={"concurrency": full})).result) is not None
+    )
+    kept = plan(answer.scenario.model_copy(update={"concurrency": full})).advice.recommended
+    assert kept
+    assert kept.layout == best.layout
+
+
+def test_the_second_best_wins_at_the_requests_it_names() -> None:
+    """DeepSeek on eight H200: repeated attention overtakes cut attention as requests grow."""
+    answer = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", concurrency=32))
+    best, second = answer.advice.recommended, answer.advice.runner_up
+    assert best
+    assert second
+    assert best.layout.data == 1 < second.plan.layout.data
+    many = int(second.words.partition("from about ")[2].split()[0])
+    result = plan(answer.scenario.model_copy(update={"concurrency": many})).result
+    rate = result.at_asked(result.serving.tokens_per_s)
+    assert rate[second.plan.index] > rate[best.index] * (1 + INDISTINCT)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_recommended_can_be_started(engine: str, objective: str) -> None:
+    """Planner and commands agree: the engine has flags for every layout recommended for it, second best included."""
+    models = ((LLAMA, "fp8"), (DEEPSEEK, "native"), (GPT_OSS, "native"), ("Qwen/Qwen3-235B-A22B", "bf16"),
+              ("meta-llama/Meta-Llama-3.1-405B", "bf16"), ("Qwen/Qwen3-Next-80B-A3B-Instruct", "native"))  # fmt: skip
+    seen = 0
+    for (model, weights), gpu in itertools.product(models, ("h100-sxm", "b200-sxm", "l40s", "gb200-nvl72")):
+        for prompt, concurrency, budget in ((512, 1, 16), (65_536, 64, 32), (4096, 1024, 0)):
+            asked = {"prompt": prompt, "concurrency": concurrency, "budget": budget}
+            scenario = Scenario(
+                model=model, weights=weights, gpu=gpu, engine=engine, objective=objective, **asked
+            )
+            answer = plan(scenario)
+            second = answer.advice.runner_up
+            for found in (answer.advice.recommended, second and second.plan):
+                if found:
+                    seen += 1
+                    start = launch(
+                        answer.result.problem, layout=found.layout, memory=found.memory, engine_name=engine
+                    )
+                    assert start.commands, (scenario.changed(), str(found.layout), start.cannot)
+    assert seen > 50
