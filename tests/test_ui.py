@@ -67,6 +67,11 @@ def figures(page: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in page.metric}
 
 
+def example(page: AppTest) -> str:
+    """What the menu of examples says is in use."""
+    return str(page.menu_button(key="_preset").label)
+
+
 def said(page: AppTest) -> str:
     return "\n".join(str(text.value) for text in page.text)
 
@@ -101,7 +106,7 @@ def test_the_first_paint_is_a_worked_example() -> None:
     page = opened()
     assert verdict(page) == plain(plan(Scenario()).advice.verdict)
     assert list(figures(page)) == FIGURES
-    assert page.selectbox(key="_preset").value == "70B chat on H100"
+    assert example(page) == "Example: 70B chat on H100"
     assert said(page) == ""  # nothing to complain about
 
 
@@ -153,10 +158,30 @@ def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
 
 def test_an_exact_number_moves_its_slider() -> None:
     page = opened()
+    page.session_state["_exact"] = True
+    run(page)
     page.number_input(key="_exact_prompt").set_value(3333)
+    next(found for found in page.button if found.label == "Use these").click()
     run(page)
     assert page.select_slider(key="prompt").value == 3333
     assert shared(page)["prompt"] == ["3333"]
+    assert shared(page)["output"] == ["1024"]
+
+
+def test_what_a_browser_still_shows_of_earlier_values_moves_nothing_back() -> None:
+    """A key pressed before the page is redrawn comes with the other widgets as they were before."""
+    page = opened()
+    page.session_state["_exact"] = True
+    run(page)
+    shown = {found.key: found.value for kind in (page.selectbox, page.number_input) for found in kind}
+    page.select_slider(key="concurrency").set_value(96)
+    run(page)
+    for kind in (page.selectbox, page.number_input):
+        for found in kind:
+            found.set_value(shown[found.key])
+    page.select_slider(key="concurrency").set_value(128)
+    run(page)
+    assert shared(page)["concurrency"] == ["128"]
 
 
 def test_the_share_link_holds_every_field_and_opens_to_the_same_page() -> None:
@@ -310,15 +335,16 @@ def test_every_example_is_planned_and_holds(name: str) -> None:
 
 def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
     page = opened(gpu="h200-sxm", tensor="4")
-    assert page.selectbox(key="_preset").value is None
-    page.selectbox(key="_preset").set_value("Chat for 1,000 users")
+    assert example(page) == "Start from an example"
+    page.menu_button(key="_preset").click("Chat for 1,000 users")
     run(page)
+    assert example(page) == "Example: Chat for 1,000 users"
     assert page.selectbox(key="gpu").value == "h100-sxm"
     assert shared(page)["replicas"] == ["4"]
     assert shared(page)["tensor"] == ["0"]
     page.select_slider(key="output").set_value(512)
     run(page)
-    assert page.selectbox(key="_preset").value is None
+    assert example(page) == "Start from an example"
     assert shared(page)["replicas"] == ["4"]
 
 

@@ -5,7 +5,6 @@ cannot be had is replaced and said so. Steps of a slider always include the valu
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import streamlit as st
@@ -187,18 +186,26 @@ def _in_use(name: str) -> bool:
     return st.session_state.get(name, _default(name)) != _default(name) or name in st.query_params
 
 
-def _typed(name: str) -> None:
-    """Move a slider to the number typed beside it."""
-    value = st.session_state[f"_exact_{name}"]
-    st.session_state["_extra"][name].add(value)
-    st.session_state[name] = value
+def _typed() -> None:
+    """Move sliders to the numbers typed."""
+    for name in EXACT:
+        value = st.session_state[f"_exact_{name}"]
+        st.session_state["_extra"][name].add(value)
+        st.session_state[name] = value
 
 
 def _exact_numbers() -> None:
-    with st.popover("Exact numbers", icon=":material/edit:", width="stretch"):
-        for name, label in EXACT.items():
-            st.session_state[f"_exact_{name}"] = st.session_state[name]
-            st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
+    """The same numbers typed: used all at once and when asked for, so that what a browser still shows of earlier values
+    moves no slider back."""
+    with st.popover(
+        "Exact numbers", icon=":material/edit:", width="stretch", key="_exact", on_change="rerun"
+    ) as box:
+        if box.open:
+            with st.form("_exact_form", border=False):
+                for name, label in EXACT.items():
+                    st.session_state[f"_exact_{name}"] = st.session_state[name]
+                    st.number_input(label, **_limits(name), key=f"_exact_{name}")
+                st.form_submit_button("Use these", on_click=_typed, width="stretch")
 
 
 def _model() -> None:

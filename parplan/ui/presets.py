@@ -7,7 +7,6 @@ import streamlit as st
 from parplan.scenario import Scenario
 from parplan.ui import inputs
 
-OWN = "Your own scenario"
 PRESETS: Mapping[str, Scenario] = {
     "70B chat on H100": Scenario(),
     "405B on one node": Scenario(
@@ -35,20 +34,23 @@ PRESETS: Mapping[str, Scenario] = {
 
 
 def choose() -> None:
-    """A selector that names the example in use, and moves every widget to the one chosen."""
+    """A menu that names the example in use, and moves every widget to the one chosen.
+
+    It holds no value: a selector that followed the scenario would be told of a change later than the browser's next
+    key, and its old value taken for a choice.
+    """
     asked = inputs.scenario()
     current = next((name for name, scenario in PRESETS.items() if scenario == asked), None)
-    st.session_state["_preset"] = current
-    st.selectbox(
-        "Example",
+    st.menu_button(
+        f"Example: {current}" if current else "Start from an example",
         list(PRESETS),
         key="_preset",
-        placeholder=OWN,
-        on_change=_take,
-        help="A worked example to start from; every setting is replaced.",
+        on_click=_take,
+        icon=":material/lightbulb:",
+        width="stretch",
+        help="Worked examples; every setting is replaced.",
     )
 
 
 def _take() -> None:
-    if chosen := st.session_state["_preset"]:
-        inputs.take(PRESETS[chosen])
+    inputs.take(PRESETS[st.session_state["_preset"]])

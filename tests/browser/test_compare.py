@@ -175,9 +175,7 @@ def test_a_figure_opens_its_formula_with_the_readers_numbers(visitor: Visitor) -
 def test_a_folded_setting_comes_back_with_the_browsers_history(visitor: Visitor) -> None:
     """Groups of settings that are closed and not in use are not on the page; the address still rules."""
     page = visitor.open()
-    page.get_by_role("combobox", name="Example").click()
-    page.get_by_role("option", name="405B on one node").click()
-    visitor.settle()
+    visitor.choose_example("405B on one node")
     assert parse_qs(urlsplit(page.url).query)["budget"] == ["8"]
     while "budget" in page.url:
         page.go_back()
