@@ -1,6 +1,5 @@
 """The page without a browser: what it says to good, odd and bad input."""
 
-import hashlib
 import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -9,10 +8,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
 
-from parplan.hub import ConfigError, DownloadError, Hub, ModelEntry
-from parplan.links import from_query
+from parplan.facts import LETTERS
+from parplan.hub import DownloadError, Hub, ModelEntry
+from parplan.links import FACTS_KEY, from_query, to_query
 from parplan.provenance import Source
-from parplan.scenario import Scenario, packed, plan
+from parplan.scenario import Scenario, plan
 from parplan.ui.inputs import FOLDED
 from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
@@ -158,7 +158,7 @@ def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
 
 def test_an_exact_number_moves_its_slider() -> None:
     page = opened()
-    page.session_state["_exact"] = True
+    page.session_state["_open_Exact numbers"] = True
     run(page)
     page.number_input(key="_exact_prompt").set_value(3333)
     next(found for found in page.button if found.label == "Use these").click()
@@ -171,7 +171,7 @@ def test_an_exact_number_moves_its_slider() -> None:
 def test_what_a_browser_still_shows_of_earlier_values_moves_nothing_back() -> None:
     """A key pressed before the page is redrawn comes with the other widgets as they were before."""
     page = opened()
-    page.session_state["_exact"] = True
+    page.session_state["_open_Exact numbers"] = True
     run(page)
     shown = {found.key: found.value for kind in (page.selectbox, page.number_input) for found in kind}
     page.select_slider(key="concurrency").set_value(96)
@@ -187,12 +187,24 @@ def test_what_a_browser_still_shows_of_earlier_values_moves_nothing_back() -> No
 def test_the_share_link_holds_every_field_and_opens_to_the_same_page() -> None:
     page = opened(model=EXPERTS, gpu="h200-sxm", concurrency="100", tpot="40", prefix="30", replicas="2")
     link = shared(page)
-    assert set(link) == {"v", *Scenario.model_fields}
+    assert set(link) == {"v", "facts", *Scenario.model_fields}
     again = opened(**{key: values[-1] for key, values in link.items()})
     assert verdict(again) == verdict(page)
     assert figures(again) == figures(page)
     assert shared(again) == link
     assert said(again) == ""
+
+
+def test_an_old_link_says_which_facts_changed_until_dismissed() -> None:
+    query = to_query(Scenario(gpu="h200-sxm", prompt=333), full=True)
+    memory = slice(2 * LETTERS, 3 * LETTERS)
+    query[FACTS_KEY] = query[FACTS_KEY][: memory.start] + "AAA" + query[FACTS_KEY][memory.stop :]
+    page = opened(**query)
+    assert "Memory of H200 SXM 141 GB: " in said(page)
+    assert page.query_params[FACTS_KEY] == query[FACTS_KEY]  # a reload says it again
+    assert verdict(page) == plain(plan(Scenario(gpu="h200-sxm", prompt=333)).advice.verdict)
+    button(page, "Dismiss").click()
+    assert said(run(page)) == ""
 
 
 @pytest.mark.parametrize(
@@ -445,9 +457,3 @@ def test_a_model_is_fetched_from_the_hub_by_its_id(monkeypatch: pytest.MonkeyPat
     assert messages == []
     assert plan(scenario).result.problem.transformer.name == "somebody/their-llama"
     assert plan(scenario).result.problem.transformer.native["dense_ffn"] == "fp8"
-
-
-def test_a_config_too_long_for_a_link_is_refused_with_a_reason() -> None:
-    noise = {f"key_{i}": hashlib.sha256(str(i).encode()).hexdigest() for i in range(600)}
-    with pytest.raises(ConfigError, match="a link carries"):
-        packed(json.dumps(LLAMA_CONFIG | noise))

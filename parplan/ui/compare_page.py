@@ -112,9 +112,7 @@ def _answer(name: str, text: str) -> Answer | None:
     except (LookupError, ValueError) as error:
         answer, messages = None, [*messages, str(error)]
     if messages:
-        st.markdown(
-            f":orange-badge[{name}] Part of it could not be used:" if answer else f":red-badge[{name}]"
-        )
+        st.markdown(f":orange-badge[{name}] About this link:" if answer else f":red-badge[{name}] No plan:")
         st.text("\n".join(sentence(message) for message in messages))
     return answer
 
