@@ -12,16 +12,16 @@ PRESETS: Mapping[str, Scenario] = {
     "405B on one node": Scenario(
         model="meta-llama/Meta-Llama-3.1-405B", weights="fp8", concurrency=16, budget=8
     ),
-    "405B in BF16 on two nodes": Scenario(
+    "405B on two nodes": Scenario(
         model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", concurrency=32, budget=16
     ),
-    "DeepSeek-V3.1 on B200": Scenario(
+    "DeepSeek on B200": Scenario(
         model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="b200-sxm", concurrency=128
     ),
     "8B on one small GPU": Scenario(
         model="Qwen/Qwen3-8B", gpu="l4", concurrency=8, prompt=512, output=512, budget=1
     ),
-    "A million-token prompt": Scenario(
+    "Million-token prompt": Scenario(
         model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpu="h200-sxm", concurrency=1, prompt=1_000_000
     ),
     "Chat for 1,000 users": Scenario(

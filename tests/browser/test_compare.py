@@ -16,8 +16,6 @@ pytestmark = pytest.mark.browser
 NewVisitor = Callable[..., Visitor]
 DESK, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 PHONE_NAME = "Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 Chrome/130.0 Mobile Safari/537.36"
-ANSWERS_NOT_FOUND = 2
-"""What the browser side asks below a page's own path before it finds its server at the root."""
 THREE = [Scenario(), Scenario(gpu="h200-sxm"), Scenario(gpu="mi300x", weights="bf16", concurrency=256)]
 QUERY = "compare?" + urlencode(dict(zip(PLACES, map(packed_scenario, THREE), strict=False)))
 
@@ -28,13 +26,6 @@ def tables(page: Page) -> list[str]:
         " ".join(text.split())
         for text in page.get_by_test_id("stMain").get_by_role("table").all_inner_texts()
     ]
-
-
-def clear_of_errors(visitor: Visitor) -> None:
-    """Sound but for the two answers "not found" of a page that is opened at its own address."""
-    assert len(visitor.errors) == ANSWERS_NOT_FOUND
-    visitor.errors.clear()
-    visitor.assert_sound()
 
 
 def add(visitor: Visitor) -> None:
@@ -72,8 +63,7 @@ def test_two_plans_are_added_compared_and_sent_in_one_link(new_visitor: NewVisit
     other.reload()
     second.settle()
     assert tables(other) == shown
-    second.errors = second.errors[ANSWERS_NOT_FOUND:]
-    clear_of_errors(second)
+    second.assert_sound()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -88,7 +78,7 @@ def test_the_comparison_at_a_desk_and_on_a_phone(
     violations = Axe().run(page).response["violations"]
     assert [broken["id"] for broken in violations if broken["impact"] in ("serious", "critical")] == []
     visitor.screenshot(f"compare-{viewport['width']}-{scheme}")
-    clear_of_errors(visitor)
+    visitor.assert_sound()
 
 
 def test_a_pasted_link_joins_the_comparison(visitor: Visitor) -> None:
@@ -100,7 +90,7 @@ def test_a_pasted_link_joins_the_comparison(visitor: Visitor) -> None:
     expect(page.get_by_text("was not used")).to_be_visible()
     assert "l40s" in tables(page)[0]
     assert "d" in parse_qs(urlsplit(page.url).query)
-    clear_of_errors(visitor)
+    visitor.assert_sound()
 
 
 def point(page: Page, *, trace: int, number: int) -> tuple[float, float, str]:

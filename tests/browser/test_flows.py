@@ -154,23 +154,20 @@ def test_the_choice_survives_a_look_at_the_other_pages(visitor: Visitor) -> None
     visitor.assert_sound()
 
 
-def test_a_page_opens_at_its_own_address(visitor: Visitor) -> None:
-    """Streamlit's browser side first looks for its server below the page's path, then at the root.
-
-    The two answers "not found" in the console are those two questions (`/catalogue/_stcore/health` and
-    `/catalogue/_stcore/host-config`); nothing is missing, and nothing else may be reported.
-    """
-    asked: list[str] = []
-    visitor.page.on(
-        "response", lambda answer: asked.append(urlsplit(answer.url).path) if answer.status >= 400 else None
-    )
-    page = visitor.open("catalogue?gpu=h200-sxm")
-    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
-    assert sorted(asked) == ["/catalogue/_stcore/health", "/catalogue/_stcore/host-config"]
-    assert len(visitor.errors) == 2
+@pytest.mark.parametrize("address", ["compare", "log", "catalogue", "accuracy", "method"])
+def test_a_page_opens_at_its_own_address(visitor: Visitor, address: str) -> None:
+    page = visitor.open(f"{address}?gpu=h200-sxm")
+    heading = page.get_by_test_id("stMain").get_by_role("heading", level=3).first.inner_text()
     page.get_by_role("link", name="Plan", exact=True).click()
     visitor.settle()
     assert "H200" in verdict(page)
+    page.go_back()
+    visitor.settle()
+    page.reload()
+    visitor.settle()
+    assert page.get_by_test_id("stMain").get_by_role("heading", level=3).first.inner_text() == heading
+    assert urlsplit(page.url).path == f"/{address}"
+    visitor.assert_sound()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -220,13 +217,13 @@ def test_a_ticked_layout_stays_ticked_when_rows_change_places(visitor: Visitor) 
 def test_an_example_is_one_choice_away_and_the_link_takes_it_along(new_visitor: NewVisitor) -> None:
     first = new_visitor()
     page = first.open()
-    first.choose_example("DeepSeek-V3.1 on B200")
+    first.choose_example("DeepSeek on B200")
     first.settle()
     assert "DeepSeek-V3.1" in verdict(page)
     second = new_visitor()
     other = second.open(page.url)
     assert figures(other) == figures(page)
-    expect(other.get_by_role("button", name="Example: DeepSeek-V3.1 on B200")).to_be_visible()
+    expect(other.get_by_role("button", name="Example: DeepSeek on B200")).to_be_visible()
     first.assert_sound()
     second.assert_sound()
 
