@@ -77,6 +77,8 @@ def said(page: AppTest) -> str:
 
 
 def shared(page: AppTest) -> dict[str, list[str]]:
+    page.session_state["_open_Share"] = True
+    run(page)
     return parse_qs(urlsplit(page.code[0].value).query, keep_blank_values=True)
 
 
@@ -269,7 +271,7 @@ def test_a_pasted_config_is_planned_and_travels_in_the_link() -> None:
 def test_when_requests_wait_a_way_out_is_one_click_away() -> None:
     page = opened(budget="1")
     assert "holds" in verdict(page)
-    next(found for found in page.main.button if found.label != "Add to the comparison").click()
+    next(found for found in page.main.button if found.label != "Explain").click()
     run(page)
     assert shared(page) != shared(opened(budget="1"))
 
@@ -360,9 +362,11 @@ def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
     assert shared(page)["replicas"] == ["4"]
 
 
-def test_three_files_can_be_taken_away() -> None:
-    names = [getattr(found, "label", "") for found in opened().get("download_button")]
-    assert names == ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"]
+def test_four_files_can_be_taken_away() -> None:
+    page = opened()
+    page.session_state["_open_Save"] = True
+    names = [getattr(found, "label", "") for found in run(page).get("download_button")]
+    assert names == ["Report, Markdown", "Report, HTML", "Everything, JSON", "Table of layouts, CSV"]
 
 
 def test_times_carry_their_error_bands_and_a_bound_has_none() -> None:

@@ -5,7 +5,7 @@ cannot be had is replaced and said so. Steps of a slider always include the valu
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import streamlit as st
 from pydantic import ValidationError
@@ -200,9 +200,9 @@ def _typed() -> None:
         st.session_state[name] = value
 
 
-def folded(label: str, *, icon: str) -> PopoverContainer:
+def folded(label: str, *, icon: str, width: Literal["stretch", "content"] = "stretch") -> PopoverContainer:
     """A button with something behind it, to be built only while it is open."""
-    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
+    return st.popover(label, icon=icon, width=width, key=f"_open_{label}", on_change="rerun")
 
 
 def _exact_numbers() -> None:

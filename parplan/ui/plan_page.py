@@ -11,6 +11,7 @@ from parplan.ui import (
     buy_tab,
     compare_page,
     curves_tab,
+    explain,
     hardware_tab,
     inputs,
     layouts_tab,
@@ -20,7 +21,8 @@ from parplan.ui import (
     whatif_tab,
     why_tab,
 )
-from parplan.ui.words import either_way, plain, significant
+from parplan.ui.figures import clickable
+from parplan.ui.words import counted, either_way, plain, significant
 from parplan.units import written_time
 
 NO_FIGURE = "–"
@@ -75,26 +77,52 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 
 def _headline(answer: Answer) -> None:
-    words, actions = st.columns([6, 1])
-    link = share_url(answer.scenario, base=st.context.url or "")
-    with words:
-        st.subheader(plain(answer.advice.verdict), anchor=False)
-        if assumed := answer.result.problem.transformer.assumed:
-            st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
-    with actions:
-        with st.popover("Share", icon=":material/link:", width="stretch"):
-            st.caption(
-                "Every setting is in this link; it opens to the same scenario, also after defaults change."
-            )
-            st.code(link, language=None, wrap_lines=True)
-            st.button(
-                "Add to the comparison",
-                on_click=compare_page.add,
-                args=(answer.scenario,),
-                help="Up to four plans stand side by side on the page Compare.",
-            )
-        with st.popover("Save", icon=":material/download:", width="stretch"):
-            takeaway.show(answer, link=link)
+    st.subheader(plain(answer.advice.verdict), anchor=False)
+    if assumed := answer.result.problem.transformer.assumed:
+        st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
+    words, actions = st.columns([2, 1], vertical_alignment="center")
+    words.caption(plain(_asked(answer)))
+    with actions, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        with inputs.folded("Share", icon=":material/link:", width="content") as share:
+            if share.open:
+                _share(answer)
+        with inputs.folded("Save", icon=":material/download:", width="content") as save:
+            if save.open:
+                takeaway.show(answer, link=_link(answer))
+        if best := answer.advice.recommended:
+            explain.show(best, answer, key="_explain_all", label="Explain")
+
+
+def _asked(answer: Answer) -> str:
+    """What the verdict is about, for those who do not see the settings: requests, formats, engine, replicas."""
+    problem, replicas = answer.result.problem, answer.scenario.replicas
+    workload = problem.workload
+    words = (
+        f"Each request: {workload.prompt:,} prompt and {workload.output:,} output tokens. "
+        f"KV cache in {problem.precision.kv.label}, on {problem.engine.label}."
+    )
+    best = answer.advice.recommended
+    if replicas > 1 and best:
+        gpus, requests = best.gpus * replicas, workload.concurrency * replicas
+        words += (
+            f" {replicas:,} such replicas: {counted(gpus, 'GPU')}, {counted(requests, 'request')} at once."
+        )
+    return words if clickable() else f"{words} Settings: » at the top left."
+
+
+def _link(answer: Answer) -> str:
+    return share_url(answer.scenario, base=st.context.url or "")
+
+
+def _share(answer: Answer) -> None:
+    st.caption("Every setting is in this link; it opens to the same scenario, also after defaults change.")
+    st.code(_link(answer), language=None, wrap_lines=True)
+    st.button(
+        "Add to the comparison",
+        on_click=compare_page.add,
+        args=(answer.scenario,),
+        help="Up to four plans stand side by side on the page Compare.",
+    )
 
 
 def _figures(answer: Answer) -> None:

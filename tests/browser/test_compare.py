@@ -148,17 +148,26 @@ def test_a_finger_scrolls_past_the_charts_of_a_phone(new_visitor: NewVisitor) ->
 
 def test_a_figure_opens_its_formula_with_the_readers_numbers(visitor: Visitor) -> None:
     page = visitor.open()
-    page.get_by_role("tab", name="Why").click()
-    visitor.settle()
-    page.get_by_text("How is this number made?").click()
-    expect(page.get_by_text("weights: dense feed-forward")).to_be_visible()
-    page.get_by_role("radio", name="KV cache").click()
-    expect(page.get_by_text("64 requests × 80 layers × 2,048 tokens × 2 KiB")).to_be_visible()
-    page.get_by_role("button", name="The formulas").click()
-    expect(page.get_by_text("parplan.allocator.stores")).to_be_visible()
+    page.get_by_role("button", name="Explain", exact=True).click()
+    box = page.get_by_role("dialog")
+    expect(box.get_by_text("weights: dense feed-forward")).to_be_visible()
+    for figure, part in {
+        "KV cache": "64 requests × 80 layers × 2,048 tokens × 2 KiB",
+        "GPUs": "2 TP ranks",
+        "Smallest size": "filled by weights",
+        "Cost": "3,600 seconds an hour",
+    }.items():
+        box.get_by_role("radio", name=figure, exact=True).click()
+        expect(box.get_by_text(part)).to_be_visible()
+        visitor.settle()
+    box.get_by_role("button", name="The formulas").click()
+    expect(page.get_by_text("parplan.cost.cost_per_million_tokens")).to_be_visible()
     violations = Axe().run(page).response["violations"]
     assert [broken["id"] for broken in violations if broken["impact"] in ("serious", "critical")] == []
     visitor.screenshot("explained")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(box).to_have_count(0)
     visitor.assert_sound()
 
 

@@ -228,7 +228,9 @@ def test_an_example_is_one_choice_away_and_the_link_takes_it_along(new_visitor: 
     second.assert_sound()
 
 
-@pytest.mark.parametrize("name", ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"])
+@pytest.mark.parametrize(
+    "name", ["Report, Markdown", "Report, HTML", "Everything, JSON", "Table of layouts, CSV"]
+)
 def test_what_is_saved_holds_the_answer(visitor: Visitor, name: str) -> None:
     page = visitor.open("?concurrency=61")
     page.get_by_role("button", name="Save").click()
