@@ -115,7 +115,10 @@ def _link(answer: Answer) -> str:
 
 
 def _share(answer: Answer) -> None:
-    st.caption("Every setting is in this link; it opens to the same scenario, also after defaults change.")
+    st.caption(
+        "Every setting is in this link: it opens to the same scenario even after defaults change, and names facts that "
+        "have changed since. The address of this page holds what you changed."
+    )
     st.code(_link(answer), language=None, wrap_lines=True)
     st.button(
         "Add to the comparison",
