@@ -86,7 +86,8 @@ def _facts(scenario: Scenario) -> tuple[Fact | None, ...]:
 
 
 def _mark(value: Any) -> str:
-    spelled = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    """Letters that are the same on every machine: what has no order is sorted."""
+    spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), default=sorted)
     return urlsafe_b64encode(hashlib.sha256(spelled.encode()).digest()).decode()[:LETTERS]
 
 
@@ -108,7 +109,7 @@ def _of_model(name: str) -> Fact:
 @cache
 def _of_gpu(name: str) -> tuple[Fact, ...]:
     gpu = catalog.gpus()[name]
-    fields_of = gpu.model_dump(mode="json")
+    fields_of = gpu.model_dump()
     sizes = {"memory": written(gpu.memory, unit="B"), "memory bandwidth": written(gpu.bandwidth, unit="B/s")}
     found = []
     for fact, fields in GPU_FACTS.items():
@@ -125,7 +126,7 @@ def _of_gpu(name: str) -> tuple[Fact, ...]:
 @cache
 def _of_engine(name: str) -> tuple[Fact, Fact]:
     engine = catalog.engines()[name]
-    speed, memory = engine.speed.model_dump(mode="json"), engine.memory.model_dump(mode="json")
+    speed, memory = engine.speed.model_dump(), engine.memory.model_dump()
     return (
         Fact(f"speed constants of {engine.label}", f"for {engine.versions} today", _mark(speed)),
         Fact(f"memory overheads of {engine.label}", f"for {engine.versions} today", _mark(memory)),

@@ -1,6 +1,10 @@
 """Facts in links: an old link says which of them changed, and nothing else."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +40,25 @@ def test_a_link_of_today_says_nothing(name: str) -> None:
     assert (
         read({key: [value] for key, value in to_query(Scenario(model=name), full=True).items()}).changes == ()
     )
+
+
+def test_marks_are_the_same_on_every_machine() -> None:
+    """Sets have another order in every process."""
+    told = (
+        "from parplan import Scenario, catalog, facts\n"
+        "for engine in catalog.engines():\n"
+        "    for gpu in ('h100-sxm', 'mi300x'):\n"
+        "        print(facts.marks(Scenario(engine=engine, gpu=gpu)))"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", told], env=os.environ | {"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert found[0] == found[1]
+    assert len(found[0].split()) == 2 * len(catalog.engines())
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_the_plan_on_the_left_takes_the_first_free_place() -> None:
     page = compared(packed_scenario(TWO))
     page.selectbox(key="gpu").set_value("l40s")
     run(page)
-    next(button for button in page.main.button if button.label == "Add the plan on the left").click()
+    next(button for button in page.main.button if button.label == "Add the current plan").click()
     run(page)
     assert table(page, "What differs")["GPU"] == ["h200-sxm", "l40s"]
 

@@ -66,7 +66,7 @@ def show() -> None:
 
 def _unplannable(scenario: Scenario, error: Exception) -> None:
     if scenario.model == BY_CONFIG and not scenario.config:
-        st.subheader("Paste a config.json on the left", anchor=False)
+        st.subheader("Paste a config.json among the settings", anchor=False)
         st.text(
             "Or upload it, or fetch it by its Hub id: its architecture is read, and the plan follows at once."
         )
