@@ -13,6 +13,7 @@ from parplan.ui import (
     accuracy_page,
     catalog_page,
     compare_page,
+    front,
     inputs,
     log_page,
     method_page,
@@ -20,21 +21,22 @@ from parplan.ui import (
     presets,
 )
 
+PAGES = {
+    "compare": ("Compare", compare_page.show),
+    "log": ("Read a log", log_page.show),
+    "catalogue": ("Catalogue", catalog_page.show),
+    "accuracy": ("Accuracy", accuracy_page.show),
+    "method": ("Method", method_page.show),
+}
+"""Pages beside the plan, by the last part of their addresses: title, and what shows them."""
+
 
 def show() -> None:
     """The page that is asked for, with the inputs beside it."""
     st.set_page_config(page_title="parplan", layout="wide")
-    page = st.navigation(
-        [
-            st.Page(plan_page.show, title="Plan", url_path="plan", default=True),
-            st.Page(compare_page.show, title="Compare", url_path="compare"),
-            st.Page(log_page.show, title="Read a log", url_path="log"),
-            st.Page(catalog_page.show, title="Catalogue", url_path="catalogue"),
-            st.Page(accuracy_page.show, title="Accuracy", url_path="accuracy"),
-            st.Page(method_page.show, title="Method", url_path="method"),
-        ],
-        position="top",
-    )
+    plan_first = st.Page(plan_page.show, title="Plan", url_path="plan", default=True)
+    others = [st.Page(shown, title=title, url_path=path) for path, (title, shown) in PAGES.items()]
+    page = st.navigation([plan_first, *others], position="top")
     inputs.open_link()
     with st.sidebar:
         presets.choose()
@@ -60,4 +62,5 @@ if __name__ == "__main__":
     show()
 else:
     prepare()
-    app = st.App(__file__)
+    base = str(st.get_option("server.baseUrlPath")).strip("/")
+    app = st.App(__file__, routes=front.routes(PAGES, base=base))

@@ -37,10 +37,12 @@ def scenario_of(words: Sequence[str]) -> Scenario:
     given = (
         links.parsed(words[0]) if linked else {k: [v] for k, _, v in (word.partition("=") for word in words)}
     )
-    scenario, complaints = links.read(given)
-    if complaints:
-        raise BadInputError("; ".join(complaint.wrong for complaint in complaints))
-    return scenario
+    found = links.read(given)
+    if found.complaints:
+        raise BadInputError("; ".join(complaint.wrong for complaint in found.complaints))
+    for change in found.changes:
+        print(f"changed since the link was made: {change}", file=sys.stderr)
+    return found.scenario
 
 
 def transformer_of(name: str, *, hub: bool) -> Transformer:

@@ -1,13 +1,13 @@
 """Scenarios in links: reading one never fails, writing one keeps every field."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from pydantic import ValidationError
 
-from parplan import catalog
+from parplan import catalog, facts
 from parplan.own_gpu import OWN
 from parplan.scenario import (
     AUTO,
@@ -21,7 +21,10 @@ from parplan.scenario import (
 )
 from parplan.workload import OBJECTIVES
 
-VERSION_KEY = "v"
+VERSION_KEY, FACTS_KEY = "v", "facts"
+MIGRATIONS: Mapping[int, Callable[[dict[str, str]], dict[str, str]]] = {}
+"""By version of the link format, what turns the settings of such a link into those of the next version: fields by their
+new names; with its former default, a field that the link could not have yet and whose default has changed."""
 NO_CONFIG = {"model": Scenario().model, "config": ""}
 """What is used instead of a config.json that describes no model."""
 NO_GPU = {"gpu": Scenario().gpu, "own_gpu": ""}
@@ -46,14 +49,26 @@ class Complaint:
         return f"{self.wrong}; {self.instead}."
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a query string asks for."""
+
+    scenario: Scenario
+    complaints: tuple[Complaint, ...] = ()
+    """Everything that was wrong with it."""
+    changes: tuple[str, ...] = ()
+    """Facts of the catalogue that are not what they were when the link was made, in words."""
+
+
 def _shown(value: object) -> str:
     return repr(str(value)[:SHOWN])
 
 
 def from_query(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[str]]:
-    """The scenario of a query string, and what was wrong with it, in plain words.
+    """The scenario of a query string, and what is to be said about it, in plain words.
 
-    Never raises: a bad value is replaced by its default, an unknown key is ignored, and each is reported.
+    Never raises: a bad value is replaced by its default, an unknown key is ignored, and each is reported, as are facts
+    that changed since the link was made.
 
     Args:
         query: values by key, as `urllib.parse.parse_qs` gives them; of repeated keys the last counts.
@@ -61,14 +76,21 @@ def from_query(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[str]]
     >>> from_query({"concurrency": ["0"], "gpu": ["h200-sxm"]})[1]
     ["concurrency='0' was not used: Input should be greater than or equal to 1; 64 is used instead."]
     """
-    scenario, complaints = read(query)
-    return scenario, [str(complaint) for complaint in complaints]
+    found = read(query)
+    changes = [f"Changed since the link was made: {change}." for change in found.changes]
+    return found.scenario, [*(str(complaint) for complaint in found.complaints), *changes]
 
 
-def read(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[Complaint]]:
-    """The scenario of a query string, and everything that was wrong with it; see `from_query`."""
+def read(query: Mapping[str, Iterable[str]]) -> Reading:
+    """The scenario of a query string, everything that was wrong with it, and what has changed; see `from_query`."""
     given = {key: list(values)[-1] for key, values in query.items() if list(values)}
-    complaints = _of_version(given.pop(VERSION_KEY, str(SCHEMA)))
+    version, since = given.pop(VERSION_KEY, str(SCHEMA)), given.pop(FACTS_KEY, "")
+    given, complaints = _of_today(given, version=version)
+    if not facts.readable(since):
+        complaints.append(
+            Complaint(f"{FACTS_KEY}={_shown(since)} says nothing", "what has changed is not known")
+        )
+        since = ""
     unknown = [key for key in given if key not in Scenario.model_fields]
     complaints += [Complaint(f"{_shown(key)} is not a setting", "it was ignored") for key in unknown]
     values: dict[str, Any] = {key: value for key, value in given.items() if key not in unknown}
@@ -83,14 +105,18 @@ def read(query: Mapping[str, Iterable[str]]) -> tuple[Scenario, list[Complaint]]
     for check in (_with_known_names, _with_possible_model, _with_possible_gpu):
         scenario, found = check(scenario)
         complaints += found
-    return scenario, complaints
+    return Reading(scenario, tuple(complaints), facts.changed(scenario, since=since))
 
 
-def _of_version(version: str) -> list[Complaint]:
-    if version == str(SCHEMA):
-        return []
-    wrong = f"The link says version {_shown(version)}, and this is version {SCHEMA}"
-    return [Complaint(wrong, "what is still understood was used")]
+def _of_today(given: dict[str, str], *, version: str) -> tuple[dict[str, str], list[Complaint]]:
+    """The settings of a link of any version as this one names them."""
+    known = [str(number) for number in range(1, SCHEMA + 1)]
+    if version not in known:
+        wrong = f"The link says version {_shown(version)}, and this is version {SCHEMA}"
+        return given, [Complaint(wrong, "what is still understood was used")]
+    for number in range(int(version), SCHEMA):
+        given = MIGRATIONS[number](given)
+    return given, []
 
 
 def _with_known_names(scenario: Scenario) -> tuple[Scenario, list[Complaint]]:
@@ -152,19 +178,25 @@ def to_query(scenario: Scenario, *, full: bool) -> dict[str, str]:
     """A scenario as keys and values of a query string.
 
     Args:
-        full: every field and the schema version, for a link that is passed on and must mean the same after defaults
-            change; otherwise only what differs from the defaults.
+        full: every field, the schema version, and the facts it rests on, for a link that is passed on: it must mean the
+            same after defaults change, and say so where facts do; otherwise only what differs from the defaults.
     """
     values = scenario.model_dump() if full else scenario.changed()
     written = {
-        key: str(value).removesuffix(".0") if isinstance(value, float) else str(value)
-        for key, value in values.items()
+        key: f"{value}" if isinstance(value, str | int) else _decimal(value) for key, value in values.items()
     }
-    return {VERSION_KEY: str(SCHEMA)} | written if full else written
+    if not full:
+        return written
+    return {VERSION_KEY: str(SCHEMA)} | written | {FACTS_KEY: facts.marks(scenario)}
+
+
+def _decimal(value: float) -> str:
+    """A number as short as it can be read back: 70 rather than 70.0."""
+    return str(value).removesuffix(".0")
 
 
 def share_url(scenario: Scenario, *, base: str) -> str:
-    """A link with every field and the schema version."""
+    """A link with every field, the schema version, and the marks of the facts of today."""
     return f"{base}?{urlencode(to_query(scenario, full=True))}"
 
 

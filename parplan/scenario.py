@@ -1,7 +1,5 @@
 """The scenario: everything the user chose, as one frozen value that links, widgets, shell and tests all speak."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -15,12 +13,12 @@ from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
-from parplan.hub import ConfigError, ModelEntry, transformer_from_config, transformer_of_size
+from parplan.hub import transformer_of_size
 from parplan.instances import discounted, next_power_of_two, own_machines, weight_bytes
 from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
-from parplan.packing import packed_json, unpacked_json
+from parplan.own_model import LONGEST_CONFIG, described, unpacked
 from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
 from parplan.transformer import Transformer
@@ -43,13 +41,6 @@ MOST_GPUS = 1152
 TRIED_GPUS = 64
 """Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
-LONGEST_CONFIG = 20_000
-"""Characters of a packed config.json in a link."""
-UNNAMED, LONGEST_NAME = "config.json", 100
-NAMED, SEPARATE = "hub_id", "hf_quant_config"
-"""Keys of a packed config.json that hold the model's id, and the content of a separate quantisation file."""
-LARGEST_CONFIG = 1 << 18
-"""Bytes a packed config.json may unpack to."""
 
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
 PREDICTED = -1.0
@@ -69,7 +60,7 @@ class Scenario(Value):
     active: float = Field(default=0, ge=0, le=2000, allow_inf_nan=False)
     """Active parameters in billions of a mixture of experts given by its size. 0: a dense model."""
     config: str = Field(default="", max_length=LONGEST_CONFIG)
-    """A config.json, packed by `packed`, when the model is given by one."""
+    """A config.json, packed by `own_model.packed`, when the model is given by one."""
     weights: str = AUTO
     """Format of the weights. "native": as the checkpoint is published. "auto": the same where it is published
     quantised, else fp8 where the engine loads that on the GPU, else as published."""
@@ -154,75 +145,6 @@ class Scenario(Value):
     def on(self, gpu: str) -> "Scenario":
         """The same on another GPU; a price of one's own stays with the GPU it was given for."""
         return self.model_copy(update={"gpu": gpu} | ({} if gpu == self.gpu else {"gpu_hour": 0.0}))
-
-
-def packed(text: str) -> str:
-    """A config.json as a short string a link can carry.
-
-    Raises:
-        ConfigError: the text is not JSON, not the config of a language model, or too long for a link.
-    """
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"this is not JSON: {error}") from error
-    return packed_model(config)
-
-
-def packed_model(config: Any) -> str:
-    """The same for a config that is parsed already; its name and a separate quantisation file may be among it.
-
-    Raises:
-        ConfigError: it is not the config of a language model, or too long for a link.
-    """
-    described(config)
-    short = packed_json(config)
-    if len(short) > LONGEST_CONFIG:
-        raise ConfigError(f"packed it has {len(short):,} characters, and a link carries {LONGEST_CONFIG:,}")
-    return short
-
-
-def described(config: Any) -> Transformer:
-    """The model of a config.json, with what `packed_entry` may have put beside it.
-
-    Raises:
-        ConfigError: it is not the config of a language model.
-    """
-    if not isinstance(config, Mapping):
-        return transformer_from_config(config, name=UNNAMED)
-    separate = config.get(SEPARATE)
-    return transformer_from_config(
-        config,
-        name=str(config.get(NAMED) or UNNAMED)[:LONGEST_NAME],
-        quantization=separate if isinstance(separate, Mapping) else None,
-    )
-
-
-def packed_entry(entry: ModelEntry) -> str:
-    """A model fetched from the Hub, as a string a link can carry; its id and quantisation file stay with it.
-
-    Raises:
-        ConfigError: as for `packed_model`.
-    """
-    beside: dict[str, object] = {NAMED: entry.name}
-    if entry.quantization:
-        beside[SEPARATE] = entry.quantization
-    return packed_model({**entry.config, **beside})
-
-
-def unpacked(text: str) -> Mapping[str, object]:
-    """The config.json of a packed string; at most `LARGEST_CONFIG` bytes are unpacked.
-
-    Raises:
-        ConfigError: the string is damaged, too large, or holds no JSON object.
-    """
-    try:
-        found = unpacked_json(text, most=LARGEST_CONFIG)
-    except ValueError as error:
-        raise ConfigError(f"the packed config.json of the link is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError("the packed config.json of the link is not a JSON object")
-    return found
 
 
 @dataclass(frozen=True)

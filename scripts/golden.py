@@ -66,9 +66,7 @@ def with_fields_of_today(released: Mapping[str, Any]) -> dict[str, Any]:
     """
     now, newest = fields_of_links(), released.get(str(SCHEMA), {"fields": {}, "links": []})
     if gone := [name for name, kind in newest["fields"].items() if now.get(name) != kind]:
-        sys.exit(
-            f"{', '.join(gone)} changed: raise SCHEMA, and teach links.from_query what the old name meant"
-        )
+        sys.exit(f"{', '.join(gone)} changed: raise SCHEMA, and add a step to links.MIGRATIONS")
     return {**released, str(SCHEMA): newest | {"fields": now}}
 
 

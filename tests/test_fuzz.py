@@ -18,8 +18,8 @@ from parplan.export import FORMULA, NUMBER
 from parplan.links import share_url
 from parplan.logs import log_figures, scenario_from
 from parplan.own_gpu import own_gpu, packed_gpu
+from parplan.own_model import packed
 from parplan.packing import packed_json
-from parplan.scenario import packed
 from parplan.shortlist import PLACES, differences, scenario_of
 from parplan.ui.words import plain
 from tests.test_hostile import (

@@ -26,8 +26,8 @@ from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, parsed, share_url
 from parplan.logs import log_figures, scenario_from
 from parplan.own_gpu import own_gpu, packed_gpu, written_gpu
+from parplan.own_model import packed
 from parplan.packing import packed_json
-from parplan.scenario import packed
 from parplan.units import MIB
 from parplan.validate import validation, write_rows
 

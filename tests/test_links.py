@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parplan import Scenario, catalog, plan
+from parplan import Scenario, catalog, links, plan
 from parplan.formats import Component
 from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, parsed, share_url, to_query
-from parplan.scenario import LARGEST_CONFIG, packed, unpacked
+from parplan.own_model import LARGEST_CONFIG, packed, unpacked
+from parplan.scenario import SCHEMA
 
 NAMES = known_names()
 scenarios = st.builds(
@@ -41,7 +42,11 @@ CONFIG = (
 def test_a_shared_link_means_the_same_scenario(scenario: Scenario) -> None:
     link = share_url(scenario, base="https://example.org/plan")
     assert from_query(parsed(link)) == (scenario, [])
-    assert set(parse_qs(urlsplit(link).query, keep_blank_values=True)) == {"v", *Scenario.model_fields}
+    assert set(parse_qs(urlsplit(link).query, keep_blank_values=True)) == {
+        "v",
+        "facts",
+        *Scenario.model_fields,
+    }
 
 
 @given(scenarios)
@@ -89,6 +94,23 @@ def test_what_was_wrong_is_said_and_what_was_used_instead(key: str, value: str, 
     assert len(messages) == 1
     assert key in messages[0]
     assert said in messages[0]
+
+
+def test_a_link_of_an_earlier_version_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field by its former name, and one that was not there yet and whose default has changed since."""
+    monkeypatch.setattr(links, "SCHEMA", 3)
+    steps = {
+        1: lambda given: {"prompt" if key == "input" else key: value for key, value in given.items()},
+        2: lambda given: {"output": "512"} | given,
+    }
+    monkeypatch.setattr(links, "MIGRATIONS", steps)
+    assert from_query({"v": ["1"], "input": ["99"]}) == (Scenario(prompt=99, output=512), [])
+    assert from_query({"v": ["2"], "prompt": ["99"], "output": ["7"]}) == (Scenario(prompt=99, output=7), [])
+    assert from_query({"v": ["3"], "prompt": ["99"]}) == (Scenario(prompt=99), [])
+
+
+def test_every_earlier_version_has_its_step() -> None:
+    assert [*links.MIGRATIONS] == [*range(1, SCHEMA)]
 
 
 def test_the_rest_of_a_bad_link_is_used() -> None:

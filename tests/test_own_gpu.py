@@ -22,7 +22,7 @@ from parplan.own_gpu import (
     written_gpu,
     written_quantity,
 )
-from parplan.packing import packed_json
+from parplan.packing import FAMILIAR, packed_json
 from parplan.ui.own_hardware import copied
 from parplan.units import quantity
 
@@ -204,5 +204,6 @@ def test_a_description_that_is_no_object_is_refused() -> None:
 
 def test_a_packed_description_is_plain_json_inside() -> None:
     text = packed_gpu(described())
-    raw = zlib.decompress(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    raw = zlib.decompressobj(zdict=FAMILIAR).decompress(packed)
     assert own_gpu(json.loads(raw)) == unpacked_gpu(text)

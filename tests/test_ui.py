@@ -1,6 +1,5 @@
 """The page without a browser: what it says to good, odd and bad input."""
 
-import hashlib
 import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -10,10 +9,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
 
-from parplan.hub import ConfigError, DownloadError, Hub, ModelEntry
-from parplan.links import from_query
+from parplan.facts import LETTERS
+from parplan.hub import DownloadError, Hub, ModelEntry
+from parplan.links import FACTS_KEY, from_query, to_query
 from parplan.provenance import Source
-from parplan.scenario import Scenario, packed, plan
+from parplan.scenario import Scenario, plan
 from parplan.ui import method_page
 from parplan.ui.inputs import FOLDED
 from parplan.ui.presets import PRESETS
@@ -69,6 +69,11 @@ def figures(page: AppTest) -> dict[str, str]:
     return {metric.label: metric.value for metric in page.metric}
 
 
+def example(page: AppTest) -> str:
+    """What the menu of examples says is in use."""
+    return str(page.menu_button(key="_preset").label)
+
+
 def said(page: AppTest) -> str:
     return "\n".join(str(text.value) for text in page.text)
 
@@ -105,7 +110,7 @@ def test_the_first_paint_is_a_worked_example() -> None:
     page = opened()
     assert verdict(page) == plain(plan(Scenario()).advice.verdict)
     assert list(figures(page)) == FIGURES
-    assert page.selectbox(key="_preset").value == "70B chat on H100"
+    assert example(page) == "Example: 70B chat on H100"
     assert said(page) == ""  # nothing to complain about
 
 
@@ -159,21 +164,53 @@ def test_a_value_between_the_steps_of_a_slider_is_kept() -> None:
 
 def test_an_exact_number_moves_its_slider() -> None:
     page = opened()
+    page.session_state["_open_Exact numbers"] = True
+    run(page)
     page.number_input(key="_exact_prompt").set_value(3333)
+    next(found for found in page.button if found.label == "Use these").click()
     run(page)
     assert page.select_slider(key="prompt").value == 3333
     assert shared(page)["prompt"] == ["3333"]
+    assert shared(page)["output"] == ["1024"]
+
+
+def test_what_a_browser_still_shows_of_earlier_values_moves_nothing_back() -> None:
+    """A key pressed before the page is redrawn comes with the other widgets as they were before."""
+    page = opened()
+    page.session_state["_open_Exact numbers"] = True
+    run(page)
+    shown = {found.key: found.value for kind in (page.selectbox, page.number_input) for found in kind}
+    page.select_slider(key="concurrency").set_value(96)
+    run(page)
+    for kind in (page.selectbox, page.number_input):
+        for found in kind:
+            found.set_value(shown[found.key])
+    page.select_slider(key="concurrency").set_value(128)
+    run(page)
+    assert shared(page)["concurrency"] == ["128"]
 
 
 def test_the_share_link_holds_every_field_and_opens_to_the_same_page() -> None:
     page = opened(model=EXPERTS, gpu="h200-sxm", concurrency="100", tpot="40", prefix="30", replicas="2")
     link = shared(page)
-    assert set(link) == {"v", *Scenario.model_fields}
+    assert set(link) == {"v", "facts", *Scenario.model_fields}
     again = opened(**{key: values[-1] for key, values in link.items()})
     assert verdict(again) == verdict(page)
     assert figures(again) == figures(page)
     assert shared(again) == link
     assert said(again) == ""
+
+
+def test_an_old_link_says_which_facts_changed_until_dismissed() -> None:
+    query = to_query(Scenario(gpu="h200-sxm", prompt=333), full=True)
+    memory = slice(2 * LETTERS, 3 * LETTERS)
+    query[FACTS_KEY] = query[FACTS_KEY][: memory.start] + "AAA" + query[FACTS_KEY][memory.stop :]
+    page = opened(**query)
+    assert "Memory of H200 SXM 141 GB: " in said(page)
+    assert page.query_params[FACTS_KEY] == query[FACTS_KEY]  # a reload says it again
+    assert verdict(page) == plain(plan(Scenario(gpu="h200-sxm", prompt=333)).advice.verdict)
+    button(page, "Dismiss").click()
+    assert said(run(page)) == ""
 
 
 @pytest.mark.parametrize(
@@ -238,7 +275,7 @@ def test_a_pasted_config_is_planned_and_travels_in_the_link() -> None:
 def test_when_requests_wait_a_way_out_is_one_click_away() -> None:
     page = opened(budget="1")
     assert "holds" in verdict(page)
-    next(found for found in page.main.button if found.label != "Add to the comparison").click()
+    next(found for found in page.main.button if found.label != "Explain").click()
     run(page)
     assert shared(page) != shared(opened(budget="1"))
 
@@ -316,23 +353,24 @@ def test_every_example_is_planned_and_holds(name: str) -> None:
 
 def test_an_example_moves_every_widget_and_own_settings_leave_it() -> None:
     page = opened(gpu="h200-sxm", tensor="4")
-    assert page.selectbox(key="_preset").value is None
-    page.selectbox(key="_preset").set_value("Chat for 1,000 users")
+    assert example(page) == "Start from an example"
+    page.menu_button(key="_preset").click("Chat for 1,000 users")
     run(page)
+    assert example(page) == "Example: Chat for 1,000 users"
     assert page.selectbox(key="gpu").value == "h100-sxm"
     assert shared(page)["replicas"] == ["4"]
     assert shared(page)["tensor"] == ["0"]
     page.select_slider(key="output").set_value(512)
     run(page)
-    assert page.selectbox(key="_preset").value is None
+    assert example(page) == "Start from an example"
     assert shared(page)["replicas"] == ["4"]
 
 
-def test_three_files_can_be_taken_away() -> None:
+def test_four_files_can_be_taken_away() -> None:
     page = opened()
     page.session_state["_open_Save"] = True
     names = [getattr(found, "label", "") for found in run(page).get("download_button")]
-    assert names == ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"]
+    assert names == ["Report, Markdown", "Report, HTML", "Everything, JSON", "Table of layouts, CSV"]
 
 
 def test_times_carry_their_error_bands_and_a_bound_has_none() -> None:
@@ -435,9 +473,3 @@ def test_a_model_is_fetched_from_the_hub_by_its_id(monkeypatch: pytest.MonkeyPat
     assert messages == []
     assert plan(scenario).result.problem.transformer.name == "somebody/their-llama"
     assert plan(scenario).result.problem.transformer.native["dense_ffn"] == "fp8"
-
-
-def test_a_config_too_long_for_a_link_is_refused_with_a_reason() -> None:
-    noise = {f"key_{i}": hashlib.sha256(str(i).encode()).hexdigest() for i in range(600)}
-    with pytest.raises(ConfigError, match="a link carries"):
-        packed(json.dumps(LLAMA_CONFIG | noise))

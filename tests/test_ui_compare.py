@@ -102,7 +102,7 @@ def test_the_plan_on_the_left_takes_the_first_free_place() -> None:
     page = compared(packed_scenario(TWO))
     page.selectbox(key="gpu").set_value("l40s")
     run(page)
-    next(button for button in page.main.button if button.label == "Add the plan on the left").click()
+    next(button for button in page.main.button if button.label == "Add the current plan").click()
     run(page)
     assert table(page, "What differs")["GPU"] == ["h200-sxm", "l40s"]
 
@@ -140,19 +140,29 @@ def test_every_figure_is_explained_and_its_table_ends_in_the_figure() -> None:
     answer = plan(ONE)
     best = answer.advice.recommended
     assert best is not None
-    for name, explained in explain.EXPLAINED.items():
-        rows = explain.table(explained(answer, best))
+    for name, made in explain.EXPLAINED.items():
+        explained = made(answer, best)
+        assert explained is not None, name
+        rows = explain.table(explained)
         assert rows.iloc[-1, 0] == "together", name
         assert len(rows) > 1
 
 
-def test_the_explanation_is_built_when_it_is_asked_for() -> None:
+def test_a_cost_without_a_price_is_not_made_up() -> None:
+    answer = plan(Scenario(gpu="rtx-5090", model="Qwen/Qwen3-8B"))
+    best = answer.advice.recommended
+    assert best is not None
+    assert explain.EXPLAINED["Cost"](answer, best) is None
+
+
+@pytest.mark.parametrize("tab", ["Overview", "Why"])
+def test_the_explanation_is_built_when_it_is_asked_for(tab: str) -> None:
     page = AppTest.from_file(str(APP), default_timeout=60)
     run(page)
-    page.session_state["_view"] = "Why"
-    closed = len(run(page).main.table)
-    page.session_state["_explain"] = True
+    page.session_state["_view"] = tab
+    closed = len(run(page).table)
     page.session_state["_figure"] = "KV cache"
-    opened = run(page).main.table
+    page.button(key="_explain_all").click()
+    opened = run(page).table
     assert len(opened) == closed + 1
-    assert "64 requests × 80 layers × 2\\,048 tokens × 2 KiB" in opened[-1].value.to_string()
+    assert any("64 requests × 80 layers × 2\\,048 tokens × 2 KiB" in one.value.to_string() for one in opened)

@@ -64,6 +64,8 @@ def _shown(name: str, table: pd.DataFrame) -> None:
         column_config={table.columns[0]: st.column_config.TextColumn(pinned=True), **FORMATS},
         alt=f"{name} in the catalogue with their sources",
     )
+    counted_from = " Parameters are counted from each model's config.json." if name == "Models" else ""
+    st.caption(f"{len(table):,} listed.{counted_from}")
 
 
 def _models() -> pd.DataFrame:
@@ -85,7 +87,6 @@ def _models() -> pd.DataFrame:
         and kind in (None, found.kind)
         and low * BILLION <= found.total <= high * BILLION
     ]
-    st.caption(f"{len(listed)} of {len(known)} models, counted from their config.json.")
     table = models()
     return table[table["Model"].isin([found.name for found in listed])]
 

@@ -224,7 +224,8 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
 
 
 def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
-    """Tokens/s per GPU over tokens/s per user: of each family the layouts and batches no other beats on both.
+    """Tokens/s per GPU over tokens/s per user: of each family the layouts and batches no other beats on both, and the
+    target for the time per token.
 
     Args:
         result: what to draw; only legal layouts whose requests all run are.
@@ -244,12 +245,14 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         traces.append(_points(result, *at, name="Recommended", mode="markers", marker=ring))
         alt += f" {result.layout.one(chosen)} gives {significant(traces[-1]['x'][0])} tokens/s per user."
     axis = {"rangemode": "tozero", "tickformat": ","}
+    limit = result.problem.workload.tpot
     layout = theme.layout(
         height=HEIGHT,
         x="tokens/s per user",
         y="tokens/s per GPU",
         xaxis=axis,
         yaxis=axis,
+        shapes=[theme.upright(1 / limit, colour=theme.limit)] if limit else [],
         legend=AT_TOP,
         margin={"t": 68},
     )

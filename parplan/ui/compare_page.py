@@ -67,7 +67,7 @@ def show() -> None:
     answers = {name: answer for name, text in _texts().items() if text and (answer := _answer(name, text))}
     if len(answers) < 2:
         st.text(
-            "Give two plans or more: paste their links, or add the plan on the left, change it, and add it again."
+            "Give two plans or more: paste their links, or add the current plan, change it, and add it again."
         )
         return
     _asked({name: answer.scenario for name, answer in answers.items()})
@@ -95,7 +95,7 @@ def _texts() -> dict[str, str]:
             for place, name in NAMES.items()
         }
     with st.container(horizontal=True):
-        st.button("Add the plan on the left", on_click=add, args=(inputs.scenario(),), icon=":material/add:")
+        st.button("Add the current plan", on_click=add, args=(inputs.scenario(),), icon=":material/add:")
         scenarios = [scenario for text in texts.values() if text and (scenario := scenario_of(text)[0])]
         with st.popover("Share", icon=":material/link:", disabled=len(scenarios) < 2):
             st.caption("All plans are in this link, every setting of each.")
@@ -112,9 +112,7 @@ def _answer(name: str, text: str) -> Answer | None:
     except (LookupError, ValueError) as error:
         answer, messages = None, [*messages, str(error)]
     if messages:
-        st.markdown(
-            f":orange-badge[{name}] Part of it could not be used:" if answer else f":red-badge[{name}]"
-        )
+        st.markdown(f":orange-badge[{name}] About this link:" if answer else f":red-badge[{name}] No plan:")
         st.text("\n".join(sentence(message) for message in messages))
     return answer
 

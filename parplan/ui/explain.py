@@ -10,10 +10,28 @@ from parplan.explanation import gpu_count, time_per_token, time_to_first_token, 
 from parplan.memory_explanation import kv_cache, memory_parts, weights
 from parplan.planner import Plan
 from parplan.products import Explanation, Part, written
-from parplan.scenario import Answer
+from parplan.purchase_explanation import napkin_gpus, token_cost
+from parplan.scenario import Answer, price_terms
 from parplan.ui.words import bullets, cited, plain
 
-EXPLAINED: Mapping[str, Callable[[Answer, Plan], Explanation]] = {
+QUESTION = "How is this number made?"
+
+
+def _smallest(answer: Answer, _: Plan) -> Explanation:
+    return napkin_gpus(answer.result.problem, answer.advice.napkin)
+
+
+def _cost(answer: Answer, _: Plan) -> Explanation | None:
+    """Of the cheapest machines that hold every request; None where none has a price."""
+    for rung in answer.advice.ladder:
+        if rung.name == "holds" and rung.tokens_per_s:
+            for purchase in rung.purchases:
+                if purchase.price is not None:
+                    return token_cost(purchase, price=purchase.price, rate=rung.tokens_per_s)
+    return None
+
+
+EXPLAINED: Mapping[str, Callable[[Answer, Plan], Explanation | None]] = {
     "Time per token": lambda answer, found: time_per_token(answer.result.problem, found),
     "Time to first token": lambda answer, found: time_to_first_token(answer.result.problem, found),
     "Tokens per second": lambda answer, found: tokens_per_second(
@@ -23,19 +41,41 @@ EXPLAINED: Mapping[str, Callable[[Answer, Plan], Explanation]] = {
     "Memory": lambda answer, found: memory_parts(answer.result.problem, found),
     "Weights": lambda answer, found: weights(answer.result.problem, found),
     "KV cache": lambda answer, found: kv_cache(answer.result.problem, found),
+    "Smallest size": _smallest,
+    "Cost": _cost,
 }
+NOTES: Mapping[str, Callable[[Answer], str]] = {
+    "Smallest size": lambda answer: answer.advice.napkin_note,
+    "Cost": lambda answer: (
+        f"{price_terms(answer.scenario)} Always busy; GPUs that stay idle are paid for too."
+    ),
+}
+"""What there is to say about a figure beside its parts."""
 
 
-def show(found: Plan, answer: Answer) -> None:
-    """One figure at a time, folded away until asked for."""
-    with st.expander(
-        "How is this number made?", icon=":material/function:", key="_explain", on_change="rerun"
-    ) as box:
-        if box.open:
-            figure = st.segmented_control(
-                "Figure", list(EXPLAINED), default=next(iter(EXPLAINED)), required=True, key="_figure"
-            )
-            _explanation(EXPLAINED[figure or next(iter(EXPLAINED))](answer, found))
+def show(found: Plan, answer: Answer, *, key: str = "_explain", label: str = QUESTION) -> None:
+    """A button that opens the figures of a plan, one at a time.
+
+    Args:
+        key: of the button; there may be several on a page.
+        label: what it says.
+    """
+    if st.button(label, icon=":material/function:", key=key, help=QUESTION):
+        _figures(found, answer)
+
+
+@st.dialog(QUESTION, width="large")
+def _figures(found: Plan, answer: Answer) -> None:
+    figure = st.segmented_control(
+        "Figure", list(EXPLAINED), default=next(iter(EXPLAINED)), required=True, key="_figure"
+    )
+    explained = EXPLAINED[figure](answer, found)
+    if explained is None:
+        st.text("No machine that holds every request has a price in the catalogue.")
+        return
+    _explanation(explained)
+    if figure in NOTES:
+        st.caption(plain(NOTES[figure](answer)))
 
 
 def _explanation(explained: Explanation) -> None:

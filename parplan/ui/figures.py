@@ -9,8 +9,8 @@ from parplan.ui.charts import Chart
 from parplan.ui.marks import Ready
 from parplan.ui.theme import DARK, LIGHT, Theme
 
-CONFIG: dict[str, Any] = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
-"""Figures can be saved as PNG, and nothing else."""
+CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
+"""Figures can be saved as PNG, and nothing else; the button is seen without pointing at them."""
 
 
 def theme() -> Theme:

@@ -4,20 +4,22 @@ The address bar holds what differs from the defaults. It is read once, when a se
 cannot be had is replaced and said so. Steps of a slider always include the value a link brought, however odd.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import streamlit as st
 from pydantic import ValidationError
+from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan import catalog
+from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
-from parplan.links import from_query, known_names, to_query
-from parplan.scenario import BY_CONFIG, BY_SIZE, LARGEST_CONFIG, Scenario, packed, packed_entry
+from parplan.links import FACTS_KEY, Reading, from_query, known_names, read, to_query
+from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
+from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario
 from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
-from parplan.ui.words import count, plain
+from parplan.ui.words import count, plain, sentence
 
 Steps: TypeAlias = tuple[float, ...]
 
@@ -83,15 +85,18 @@ def whole(value: Any) -> Any:
 
 def open_link() -> None:
     """Take the scenario from the address bar when a session starts, and leave there only what could be used."""
-    if "_messages" in st.session_state:
+    if "_link" in st.session_state:
         return
     asked = {key: st.query_params.get_all(key) for key in st.query_params}
     given = {key: values for key, values in asked.items() if key not in PLACES}
-    scenario, messages = from_query(given)
-    st.session_state["_messages"] = messages
+    found = st.session_state["_link"] = read(given)
     st.session_state["_extra"] = {name: set() for name in STEPS}
-    take(scenario)
-    used = to_query(scenario, full=True)
+    take(found.scenario)
+    used = to_query(found.scenario, full=True)
+    if readable(asked.get(FACTS_KEY, [""])[-1]):
+        used[FACTS_KEY] = asked.get(FACTS_KEY, [""])[
+            -1
+        ]  # of the day the link was made: a reload says the same
     kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
     if kept.keys() != given.keys():
         st.query_params.from_dict(kept | {key: asked[key][-1] for key in PLACES if key in asked})
@@ -188,18 +193,29 @@ def _in_use(name: str) -> bool:
     return st.session_state.get(name, _default(name)) != _default(name) or name in st.query_params
 
 
-def _typed(name: str) -> None:
-    """Move a slider to the number typed beside it."""
-    value = st.session_state[f"_exact_{name}"]
-    st.session_state["_extra"][name].add(value)
-    st.session_state[name] = value
+def _typed() -> None:
+    """Move sliders to the numbers typed."""
+    for name in EXACT:
+        value = st.session_state[f"_exact_{name}"]
+        st.session_state["_extra"][name].add(value)
+        st.session_state[name] = value
+
+
+def folded(label: str, *, icon: str, width: Literal["stretch", "content"] = "stretch") -> PopoverContainer:
+    """A button with something behind it, to be built only while it is open."""
+    return st.popover(label, icon=icon, width=width, key=f"_open_{label}", on_change="rerun")
 
 
 def _exact_numbers() -> None:
-    with st.popover("Exact numbers", icon=":material/edit:", width="stretch"):
-        for name, label in EXACT.items():
-            st.session_state[f"_exact_{name}"] = st.session_state[name]
-            st.number_input(label, **_limits(name), key=f"_exact_{name}", on_change=partial(_typed, name))
+    """The same numbers typed: used all at once and when asked for, so that what a browser still shows of earlier values
+    moves no slider back."""
+    with folded("Exact numbers", icon=":material/edit:") as exact:
+        if exact.open:
+            with st.form("_exact_form", border=False):
+                for name, label in EXACT.items():
+                    st.session_state[f"_exact_{name}"] = st.session_state[name]
+                    st.number_input(label, **_limits(name), key=f"_exact_{name}")
+                st.form_submit_button("Use these", on_click=_typed, width="stretch")
 
 
 def _model() -> None:
@@ -312,11 +328,15 @@ def scenario() -> Scenario:
 
 
 def link_messages() -> None:
-    """What a link asked for and did not get."""
-    messages: Sequence[str] = st.session_state["_messages"]
-    if not messages:
+    """What a link asked for and did not get, and which facts have changed since it was made."""
+    link: Reading = st.session_state["_link"]
+    if not (link.complaints or link.changes):
         return
     with st.container(border=True):
-        st.markdown(":orange-badge[Link] Part of it could not be used:")
-        st.text("\n".join(messages))
-        st.button("Dismiss", on_click=lambda: st.session_state.update(_messages=[]))
+        if link.complaints:
+            st.markdown(":orange-badge[Link] Part of it could not be used:")
+            st.text("\n".join(map(str, link.complaints)))
+        if link.changes:
+            st.markdown(":blue-badge[Link] Changed since it was made; the numbers here are those of today:")
+            st.text("\n".join(map(sentence, link.changes)))
+        st.button("Dismiss", on_click=lambda: st.session_state.update(_link=Reading(link.scenario)))

@@ -69,7 +69,8 @@ def show() -> None:
     """One chapter at a time."""
     st.subheader("How a number is made", anchor=False)
     st.text(
-        "The documentation of the code that computes them. Quantities are bytes, seconds, FLOP, tokens and USD."
+        "The documentation of the code that computes them. Quantities are bytes, seconds, FLOP, tokens and USD. "
+        "Explain, beside the verdict of a plan, opens the same formulas with your numbers."
     )
     tabs = st.tabs(list(CHAPTERS), key="_chapter", on_change="rerun")
     for tab, chapter in zip(tabs, CHAPTERS.values(), strict=True):

@@ -58,8 +58,11 @@ def _frontier(answer: Answer) -> None:
         return
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
     draw(figure, key="frontier", on_point=_look_at)
-    way = " Click one to see its card." if clickable() else ""
-    st.caption(f"Every point is a layout at a number of requests; the further up and right, the better.{way}")
+    way = "Click one to see its card." if clickable() else "The tab Layouts has the card of each."
+    limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
+    st.caption(
+        f"Every point is a layout at a number of requests; the further up and right, the better.{limit} {way}"
+    )
 
 
 @st.cache_resource(
@@ -92,7 +95,8 @@ def show_ways_out(answer: Answer) -> None:
 def _sizes(answer: Answer) -> None:
     """The fewest GPUs that do something, one line each; the tab "Buy" lists every machine."""
     ladder = answer.advice.ladder
-    st.markdown("**The smallest size that does it**")
+    one = ", for each replica" if answer.scenario.replicas > 1 else ""
+    st.markdown(f"**The smallest size that does it{one}**")
     st.table(
         pa.Table.from_pylist([_size(rung) for rung in ladder]),
         border="horizontal",

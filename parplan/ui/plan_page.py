@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import streamlit as st
-from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
 from parplan.links import share_url
 from parplan.planner import Plan
@@ -12,6 +11,7 @@ from parplan.ui import (
     buy_tab,
     compare_page,
     curves_tab,
+    explain,
     hardware_tab,
     inputs,
     layouts_tab,
@@ -21,7 +21,8 @@ from parplan.ui import (
     whatif_tab,
     why_tab,
 )
-from parplan.ui.words import either_way, plain, significant
+from parplan.ui.figures import clickable
+from parplan.ui.words import counted, either_way, plain, significant
 from parplan.units import written_time
 
 NO_FIGURE = "–"
@@ -65,7 +66,7 @@ def show() -> None:
 
 def _unplannable(scenario: Scenario, error: Exception) -> None:
     if scenario.model == BY_CONFIG and not scenario.config:
-        st.subheader("Paste a config.json on the left", anchor=False)
+        st.subheader("Paste a config.json among the settings", anchor=False)
         st.text(
             "Or upload it, or fetch it by its Hub id: its architecture is read, and the plan follows at once."
         )
@@ -76,25 +77,39 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 
 def _headline(answer: Answer) -> None:
-    words, actions = st.columns([6, 1])
-    with words:
-        st.subheader(plain(answer.advice.verdict), anchor=False)
-        if answer.advice.shortfall:
-            st.markdown(plain(answer.advice.shortfall))
-        if assumed := answer.result.problem.transformer.assumed:
-            st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
-    with actions:
-        with _folded("Share", icon=":material/link:") as share:
+    st.subheader(plain(answer.advice.verdict), anchor=False)
+    if answer.advice.shortfall:
+        st.markdown(plain(answer.advice.shortfall))
+    if assumed := answer.result.problem.transformer.assumed:
+        st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
+    words, actions = st.columns([2, 1], vertical_alignment="center")
+    words.caption(plain(_asked(answer)))
+    with actions, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        with inputs.folded("Share", icon=":material/link:", width="content") as share:
             if share.open:
                 _share(answer)
-        with _folded("Save", icon=":material/download:") as save:
+        with inputs.folded("Save", icon=":material/download:", width="content") as save:
             if save.open:
                 takeaway.show(answer, link=_link(answer))
+        if best := answer.advice.recommended:
+            explain.show(best, answer, key="_explain_all", label="Explain")
 
 
-def _folded(label: str, *, icon: str) -> PopoverContainer:
-    """A button with something behind it, to be built only while it is open; below it there must be room for that."""
-    return st.popover(label, icon=icon, width="stretch", key=f"_open_{label}", on_change="rerun")
+def _asked(answer: Answer) -> str:
+    """What the verdict is about, for those who do not see the settings: requests, formats, engine, replicas."""
+    problem, replicas = answer.result.problem, answer.scenario.replicas
+    workload = problem.workload
+    words = (
+        f"Each request: {workload.prompt:,} prompt and {workload.output:,} output tokens. "
+        f"KV cache in {problem.precision.kv.label}, on {problem.engine.label}."
+    )
+    best = answer.advice.recommended
+    if replicas > 1 and best:
+        gpus, requests = best.gpus * replicas, workload.concurrency * replicas
+        words += (
+            f" {replicas:,} such replicas: {counted(gpus, 'GPU')}, {counted(requests, 'request')} at once."
+        )
+    return words if clickable() else f"{words} Settings: » at the top left."
 
 
 def _link(answer: Answer) -> str:
@@ -102,7 +117,10 @@ def _link(answer: Answer) -> str:
 
 
 def _share(answer: Answer) -> None:
-    st.caption("Every setting is in this link; it opens to the same scenario, also after defaults change.")
+    st.caption(
+        "Every setting is in this link: it opens to the same scenario even after defaults change, and names facts that "
+        "have changed since. The address of this page holds what you changed."
+    )
     st.code(_link(answer), language=None, wrap_lines=True)
     st.button(
         "Add to the comparison",

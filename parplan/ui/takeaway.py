@@ -10,13 +10,17 @@ from parplan.export import answer_json, inert
 from parplan.report import report
 from parplan.scenario import Answer
 from parplan.ui import layouts_tab
+from parplan.webpage import webpage
 
 
 def show(answer: Answer, *, link: str) -> None:
-    """Three files, each made when asked for."""
+    """Four files, each made when asked for."""
 
     def page() -> str:
         return report(answer, link=link, written=date.today())
+
+    def web() -> str:
+        return webpage(page())
 
     def figures() -> str:
         return json.dumps(answer_json(answer), indent=1)
@@ -29,8 +33,12 @@ def show(answer: Answer, *, link: str) -> None:
     _button(
         "Report, Markdown", page, "plan.md", about="One page for a design document, with all assumptions."
     )
+    _button(
+        "Report, HTML", web, "plan.html", about="The same page for a browser; it opens without a network."
+    )
     _button("Everything, JSON", figures, "plan.json", about="All layouts with memory, times and objections.")
     _button("Table of layouts, CSV", table, "layouts.csv", about="What the Layouts tab shows, all rows.")
+    st.caption("A figure: the camera at its upper right corner saves it as PNG.")
 
 
 def _button(label: str, content: Callable[[], str], name: str, *, about: str) -> None:

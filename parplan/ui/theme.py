@@ -76,6 +76,7 @@ class Theme:
             "xaxis": axis | {"title": {"text": x, **TITLE}},
             "yaxis": axis | {"title": {"text": y, **TITLE}},
             "dragmode": False,
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": self.rest, "activecolor": self.text},
         }
         for name in ("xaxis", "yaxis", "legend", "margin"):
             base[name] = base[name] | layout.pop(name, {})

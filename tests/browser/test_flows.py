@@ -75,8 +75,7 @@ def test_a_slider_changes_the_verdict_and_a_chart_and_the_link_takes_it_along(
     first = new_visitor()
     page = first.open()
     before, drawn = verdict(page), bars(page)
-    for _ in range(6):  # one at a time: a burst is another test's business
-        slide(first, "Concurrent requests", steps=1)
+    slide(first, "Concurrent requests", steps=6)
     assert verdict(page) != before
     assert bars(page, other_than=drawn) != drawn
     assert query(page) == {"concurrency": ["512"]}
@@ -89,8 +88,15 @@ def test_a_slider_changes_the_verdict_and_a_chart_and_the_link_takes_it_along(
     second.assert_sound()
 
 
-def test_a_burst_of_keys_ends_at_the_same_value_everywhere(visitor: Visitor) -> None:
+def test_no_key_of_a_burst_is_lost(visitor: Visitor) -> None:
+    """Twenty bursts from an example and back to it: keys pressed during a redraw count like any other."""
     page = visitor.open()
+    slider = page.get_by_role("slider", name="Concurrent requests")
+    for _ in range(10):
+        for steps, end in ((6, "512"), (-6, "64")):
+            slide(visitor, "Concurrent requests", steps=steps)
+            assert slider.get_attribute("aria-valuetext") == end
+    assert query(page) == {}
     slide(visitor, "Prompt tokens", steps=10)
     slide(visitor, "Prompt tokens", steps=-4)
     shown = page.get_by_role("slider", name="Prompt tokens").get_attribute("aria-valuetext")
@@ -148,23 +154,20 @@ def test_the_choice_survives_a_look_at_the_other_pages(visitor: Visitor) -> None
     visitor.assert_sound()
 
 
-def test_a_page_opens_at_its_own_address(visitor: Visitor) -> None:
-    """Streamlit's browser side first looks for its server below the page's path, then at the root.
-
-    The two answers "not found" in the console are those two questions (`/catalogue/_stcore/health` and
-    `/catalogue/_stcore/host-config`); nothing is missing, and nothing else may be reported.
-    """
-    asked: list[str] = []
-    visitor.page.on(
-        "response", lambda answer: asked.append(urlsplit(answer.url).path) if answer.status >= 400 else None
-    )
-    page = visitor.open("catalogue?gpu=h200-sxm")
-    expect(page.get_by_test_id("stDataFrame").first).to_be_visible()
-    assert sorted(asked) == ["/catalogue/_stcore/health", "/catalogue/_stcore/host-config"]
-    assert len(visitor.errors) == 2
+@pytest.mark.parametrize("address", ["compare", "log", "catalogue", "accuracy", "method"])
+def test_a_page_opens_at_its_own_address(visitor: Visitor, address: str) -> None:
+    page = visitor.open(f"{address}?gpu=h200-sxm")
+    heading = page.get_by_test_id("stMain").get_by_role("heading", level=3).first.inner_text()
     page.get_by_role("link", name="Plan", exact=True).click()
     visitor.settle()
     assert "H200" in verdict(page)
+    page.go_back()
+    visitor.settle()
+    page.reload()
+    visitor.settle()
+    assert page.get_by_test_id("stMain").get_by_role("heading", level=3).first.inner_text() == heading
+    assert urlsplit(page.url).path == f"/{address}"
+    visitor.assert_sound()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -214,19 +217,20 @@ def test_a_ticked_layout_stays_ticked_when_rows_change_places(visitor: Visitor) 
 def test_an_example_is_one_choice_away_and_the_link_takes_it_along(new_visitor: NewVisitor) -> None:
     first = new_visitor()
     page = first.open()
-    page.get_by_role("combobox", name="Example").click()
-    page.get_by_role("option", name="DeepSeek-V3.1 on B200").click()
+    first.choose_example("DeepSeek on B200")
     first.settle()
     assert "DeepSeek-V3.1" in verdict(page)
     second = new_visitor()
     other = second.open(page.url)
     assert figures(other) == figures(page)
-    expect(other.get_by_role("combobox", name="Example")).to_have_value("DeepSeek-V3.1 on B200")
+    expect(other.get_by_role("button", name="Example: DeepSeek on B200")).to_be_visible()
     first.assert_sound()
     second.assert_sound()
 
 
-@pytest.mark.parametrize("name", ["Report, Markdown", "Everything, JSON", "Table of layouts, CSV"])
+@pytest.mark.parametrize(
+    "name", ["Report, Markdown", "Report, HTML", "Everything, JSON", "Table of layouts, CSV"]
+)
 def test_what_is_saved_holds_the_answer(visitor: Visitor, name: str) -> None:
     page = visitor.open("?concurrency=61")
     page.get_by_role("button", name="Save").click()

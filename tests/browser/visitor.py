@@ -75,6 +75,12 @@ class Visitor:
         self._waits += 1
         self.page.wait_for_function(SETTLED, arg=[quiet, self._waits], timeout=timeout)
 
+    def choose_example(self, name: str) -> None:
+        """Start from a worked example."""
+        self.page.get_by_test_id("stMenuButton").get_by_role("button").click()
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
+        self.settle()
+
     def screenshot(self, name: str, *, full_page: bool = True) -> Path:
         """File the picture of the page was written to, under `test-artifacts/`."""
         ARTIFACTS.mkdir(exist_ok=True)

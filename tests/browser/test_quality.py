@@ -1,0 +1,160 @@
+"""The page holds still, needs no mouse, and keeps nobody out."""
+
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Page, expect
+
+from tests.browser.visitor import Visitor
+
+pytestmark = pytest.mark.browser
+
+NewVisitor = Callable[..., Visitor]
+DESK, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+MOST_SHIFT = 0.01
+"""Layout shift of a rerun, added up; a tenth of what web.dev calls good for a whole visit."""
+MOST_TABS = 80
+"""Presses of the Tab key within which anything is reached."""
+WATCH = """() => {
+    window.shifts = [];
+    new PerformanceObserver(found => window.shifts.push(...found.getEntries().map(one => one.value)))
+        .observe({type: 'layout-shift'});
+}"""
+FOCUSED = """() => {
+    const at = document.activeElement;
+    return [at.ariaLabel, at.type, at.getAttribute('role'), at.innerText.slice(0, 40)].filter(Boolean).join(' ');
+}"""
+BEHIND = ("Share", "Save", "Exact numbers")
+"""Buttons with something behind them."""
+
+
+def serious(page: Page) -> list[str]:
+    """Rules of axe that are broken seriously."""
+    violations = Axe().run(page).response["violations"]
+    return [broken["id"] for broken in violations if broken["impact"] in ("serious", "critical")]
+
+
+def tab_to(page: Page, *words: str) -> None:
+    """Press Tab until what has the focus is called so."""
+    for _ in range(MOST_TABS):
+        page.keyboard.press("Tab")
+        if all(word in page.evaluate(FOCUSED) for word in words):
+            return
+    pytest.fail(f"{words!r} is not reached with {MOST_TABS} presses of Tab")
+
+
+@pytest.mark.parametrize("tab", ["Overview", "Layouts", "Curves"])
+def test_the_page_holds_still_while_a_slider_moves(visitor: Visitor, tab: str) -> None:
+    page = visitor.open()
+    page.get_by_role("tab", name=tab, exact=True).click()
+    visitor.settle()
+    page.evaluate(WATCH)
+    slider = page.get_by_role("slider", name="Concurrent requests")
+    for key in ("ArrowRight",) * 4 + ("ArrowLeft",) * 4:
+        slider.press(key)
+        visitor.settle()
+    assert sum(page.evaluate("window.shifts")) < MOST_SHIFT
+
+
+def test_what_most_people_move_is_on_the_first_screen(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": DESK["width"], "height": DESK["height"]})
+    page = visitor.open()
+    for name in ("Model", "Weights", "KV cache", "GPU"):
+        expect(page.get_by_role("combobox", name=name, exact=True)).to_be_in_viewport()
+    for name in ("Concurrent requests", "Prompt tokens", "Output tokens"):
+        expect(page.get_by_test_id("stSlider").filter(has_text=name)).to_be_in_viewport()
+    expect(page.get_by_test_id("stMetric")).to_have_count(4)
+    for figure in page.get_by_test_id("stMetric").all():
+        expect(figure).to_be_in_viewport()
+
+
+def test_a_phone_shows_the_verdict_first_and_the_settings_one_tap_away(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor(viewport=PHONE, has_touch=True)
+    page = visitor.open()
+    expect(page.get_by_test_id("stMain").get_by_role("heading", level=3).first).to_be_in_viewport()
+    page.get_by_test_id("stExpandSidebarButton").click()
+    page.get_by_test_id("stSlider").filter(has_text="Concurrent requests").scroll_into_view_if_needed()
+    page.get_by_role("slider", name="Concurrent requests").press("ArrowRight")
+    visitor.settle()
+    assert parse_qs(urlsplit(page.url).query)["concurrency"] == ["96"]
+    visitor.assert_sound()
+
+
+def test_a_plan_is_made_and_shared_without_a_mouse(visitor: Visitor) -> None:
+    page = visitor.open()
+    tab_to(page, "Example: ")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("menu")).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    visitor.settle()
+    expect(page.get_by_role("button", name="Example: 405B on one node")).to_be_visible()
+    tab_to(page, "Concurrent requests", "range")
+    page.keyboard.press("ArrowRight")
+    visitor.settle()
+    assert parse_qs(urlsplit(page.url).query)["concurrency"] == ["24"]
+    tab_to(page, "Share")
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("stCode")).to_contain_text("concurrency=24")
+    tab_to(page, "Add to the comparison")
+    page.keyboard.press("Escape")
+    tab_to(page, "Overview")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    visitor.settle()
+    expect(page.get_by_role("tab", name="Layouts", exact=True)).to_have_attribute("aria-selected", "true")
+    visitor.assert_sound()
+
+
+def test_the_link_is_one_click_from_the_clipboard(visitor: Visitor) -> None:
+    page = visitor.open("?concurrency=61")
+    page.get_by_role("button", name="Share").click()
+    link = page.get_by_test_id("stCode")
+    link.hover()
+    link.get_by_role("button", name="Copy to clipboard").click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == link.inner_text().strip()
+    assert parse_qs(urlsplit(copied).query)["concurrency"] == ["61"]
+    visitor.assert_sound()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_opens_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> None:
+    visitor = new_visitor(color_scheme=scheme)
+    page = visitor.open("?gpu=h1000&replicas=2&tpot=40&discount=10")
+    found = {"a complaint": serious(page)}
+    for name in BEHIND:
+        page.get_by_role("button", name=name).click()
+        visitor.settle()
+        found[name] = serious(page)
+        page.keyboard.press("Escape")
+        visitor.settle()
+    page.get_by_test_id("stMenuButton").get_by_role("button").click()
+    expect(page.get_by_role("menu")).to_be_visible()
+    found["examples"] = serious(page)
+    assert {name: ids for name, ids in found.items() if ids} == {}
+    visitor.assert_sound()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> None:
+    visitor = new_visitor(viewport=PHONE, has_touch=True, color_scheme=scheme)
+    page = visitor.open()
+    found = {"plan": serious(page)}
+    page.get_by_test_id("stExpandSidebarButton").click()
+    visitor.settle()
+    found["settings"] = serious(page)
+    assert {name: ids for name, ids in found.items() if ids} == {}
+    visitor.assert_sound()
+
+
+def test_a_figure_is_saved_as_a_picture(visitor: Visitor) -> None:
+    page = visitor.open()
+    button = page.locator(".js-plotly-plot").first.get_by_role("button", name="Download plot")
+    expect(button).to_be_visible()
+    with page.expect_download() as saved:
+        button.click()
+    assert saved.value.suggested_filename == "memory_bars.png"
+    visitor.assert_sound()
