@@ -134,7 +134,7 @@ def _memory_stack(
                 marker={
                     "color": theme.memory[part],
                     "line": {"width": 0},
-                    "pattern": MISSING if part == "kv_waiting" else {},
+                    **({"pattern": MISSING} if part == "kv_waiting" else {}),
                 },
                 hovertemplate="%{y}<br>" + name + ": %{x:.1f} GiB<extra></extra>",
             )
