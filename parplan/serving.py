@@ -72,7 +72,7 @@ class Prefill:
         """Share of steps in which some replica has a chunk; `rate` as in `apart`."""
         return 1 - (1 - np.minimum(rate, 1.0)) ** self.replicas
 
-    def held_up(self, beside: Count, everywhere: Count) -> Seconds:
+    def held_up(self, *, beside: Count, everywhere: Count) -> Seconds:
         """How much longer a decode step takes, in the mean, because chunks of other requests ride on it.
 
             together x time of those beside + (1 - together) x time of all, apart
@@ -83,7 +83,7 @@ class Prefill:
         """
         return self.together * self.time(beside) + (1 - self.together) * self.apart(everywhere)
 
-    def saved(self, beside: Count, everywhere: Count) -> Seconds:
+    def saved(self, *, beside: Count, everywhere: Count) -> Seconds:
         """What a decode step and the chunks that ride on it spend once, in the mean; as in `held_up`."""
         share = self.together * np.minimum(beside, 1.0) + (1 - self.together) * self.often(everywhere)
         return share * self.shared
@@ -233,10 +233,11 @@ def serve(
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     kept = workload.tokens_per_step
     steps = 1 + (workload.output - 1) / kept
-    beside, everywhere = (
-        number * (prompt.chunks / steps) for number in (others, (running - 1) / np.asarray(layout.data))
-    )
-    shared = prompt.held_up(beside, everywhere) - (1 - 1 / steps) * prompt.saved(beside, everywhere)
+    passing = {
+        "beside": others * (prompt.chunks / steps),
+        "everywhere": (running - 1) / np.asarray(layout.data) * (prompt.chunks / steps),
+    }
+    shared = prompt.held_up(**passing) - (1 - 1 / steps) * prompt.saved(**passing)
     tpot = (decode.total + shared) / kept
     after_first = (workload.output - 1) * decode.total / kept
     company = np.minimum(

@@ -207,10 +207,12 @@ def test_what_newcomers_cost(
     """More never costs less; one by one they never cost less than all at once, nor more than each in its own step."""
     alone = max(alone, one / replicas)
     found = passing(replicas=replicas, together=together, alone=alone, one=one)
-    held = found.held_up(rate, rate)
-    assert held <= found.held_up(rate, rate + more) * (1 + 1e-9)
-    assert held <= found.held_up(rate + more, rate + more) * (1 + 1e-9)
-    assert found.saved(rate, rate) <= found.saved(rate + more, rate + more) * (1 + 1e-9)
+    held = found.held_up(beside=rate, everywhere=rate)
+    assert held <= found.held_up(beside=rate, everywhere=rate + more) * (1 + 1e-9)
+    assert held <= found.held_up(beside=rate + more, everywhere=rate + more) * (1 + 1e-9)
+    assert found.saved(beside=rate, everywhere=rate) <= found.saved(
+        beside=rate + more, everywhere=rate + more
+    ) * (1 + 1e-9)
     assert found.time(rate) <= held + 1e-9
     assert held <= found.apart(rate) + 1e-9
     assert found.apart(rate) <= max(found.time(rate), rate * replicas * one) + 1e-9
@@ -218,9 +220,9 @@ def test_what_newcomers_cost(
 
 def test_newcomers_of_one_replica_cost_their_own_steps() -> None:
     found = passing(replicas=1, together=0.0, alone=3.0)
-    assert found.held_up(0.25, 0.25) == pytest.approx(0.25 * 3.0)
-    assert found.saved(0.25, 0.25) == pytest.approx(0.25)
-    assert found.held_up(2.0, 2.0) == found.time(2.0) == pytest.approx(4.0)
+    assert found.held_up(beside=0.25, everywhere=0.25) == pytest.approx(0.25 * 3.0)
+    assert found.saved(beside=0.25, everywhere=0.25) == pytest.approx(0.25)
+    assert found.held_up(beside=2.0, everywhere=2.0) == found.time(2.0) == pytest.approx(4.0)
 
 
 def test_rare_newcomers_of_many_replicas_never_share_a_step() -> None:
