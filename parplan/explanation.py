@@ -381,8 +381,8 @@ def _prefill(one: Pass) -> Prefill:
 
 
 def _others(one: Pass) -> float:
-    """Other requests on the attention replica of one."""
-    return max(float(one.plan.serving.running) / int(one.layout.data) - 1, 0.0)
+    """Other requests for each attention replica."""
+    return (float(one.plan.serving.running) - 1) / int(one.layout.data)
 
 
 def _chunks_per_token(one: Pass) -> float:

@@ -50,35 +50,43 @@ class Prefill:
         each = (self.full - self.one) / np.maximum(self.most - 1.0, 1.0)
         return (self.one + (packed - 1.0) * each) * (chunks / packed)
 
-    def held_up(self, rate: Count) -> Seconds:
-        """How much longer a decode step takes, in the mean, because chunks of newcomers ride on it.
+    def apart(self, rate: Count) -> Seconds:
+        """How much longer a decode step takes, in the mean, where chunks come to each replica by itself.
 
-        A step that one replica has a chunk in is long for all of them, however few others do. Of fewer than one per
-        step and replica a share comes to all at once, the rest to each by itself:
+        A step that one replica has a chunk in is long for all of them, however few others do. Below one chunk per step
+        and replica
 
             often  1 - (1 - rate)^replicas, of steps have a chunk somewhere
             busy   rate x replicas / often, replicas that have one then
-            apart  often x (alone + (busy - 1) / (replicas - 1) (one - alone))
-            time   together x rate x one + (1 - together) x apart
+            time   often x (alone + (busy - 1) / (replicas - 1) (one - alone))
 
         Args:
             rate: chunks per decode step and attention replica.
         """
         some = np.minimum(rate, 1.0)
         each = (self.one - self.alone) / np.maximum(self.replicas - 1, 1)
-        apart = self.often(some) * (self.alone - each) + some * self.replicas * each
-        return np.where(
-            rate < 1, self.together * some * self.one + (1 - self.together) * apart, self.time(rate)
-        )
-
-    def saved(self, rate: Count) -> Seconds:
-        """What a decode step and the chunks that ride on it spend once, in the mean; `rate` as in `held_up`."""
-        some = np.minimum(rate, 1.0)
-        return (self.together * some + (1 - self.together) * self.often(some)) * self.shared
+        few = self.often(rate) * (self.alone - each) + some * self.replicas * each
+        return np.where(rate < 1, few, self.time(rate))
 
     def often(self, rate: Count) -> Number:
-        """Share of steps in which some replica has a chunk, where each has one by itself in a share `rate` of them."""
-        return 1 - (1 - rate) ** self.replicas
+        """Share of steps in which some replica has a chunk; `rate` as in `apart`."""
+        return 1 - (1 - np.minimum(rate, 1.0)) ** self.replicas
+
+    def held_up(self, *, beside: Count, everywhere: Count) -> Seconds:
+        """How much longer a decode step takes, in the mean, because chunks of other requests ride on it.
+
+            together x time of those beside + (1 - together) x time of all, apart
+
+        Args:
+            beside: chunks per decode step of requests on the same attention replica.
+            everywhere: chunks per decode step and replica of requests on any.
+        """
+        return self.together * self.time(beside) + (1 - self.together) * self.apart(everywhere)
+
+    def saved(self, *, beside: Count, everywhere: Count) -> Seconds:
+        """What a decode step and the chunks that ride on it spend once, in the mean; as in `held_up`."""
+        share = self.together * np.minimum(beside, 1.0) + (1 - self.together) * self.often(everywhere)
+        return share * self.shared
 
 
 @dataclass(frozen=True)
@@ -185,12 +193,13 @@ def serve(
     """A closed loop: `concurrency` clients that each send the next request when the last one is answered.
 
     Of these, as many run as the KV pool and the engine's slots hold; the rest waits. While a request decodes, the
-    prompts of the others on its attention replica pass through. A step yields t tokens to a request, more than one
-    where tokens are drafted:
+    prompts of the others pass through, on its attention replica and on those that step with it. A step yields t tokens
+    to a request, more than one where tokens are drafted:
 
         s     1 + (output - 1) / t, steps of a request
-        r     (running / data - 1) chunks / s, chunks per decode step
-        tpot  (decode + time of r chunks - min(r, 1) (1 - 1 / s) shared) / t
+        b     (running / data - 1) chunks / s, chunks beside it per decode step
+        e     (running - 1) / data chunks / s, chunks everywhere, for each replica
+        tpot  (decode + held up by b, e - (1 - 1 / s) saved by b, e) / t
         ttft  waiting + prefill + half a decode step and one per chunk, as far as others decode + their prompts
 
     Args:
@@ -224,11 +233,17 @@ def serve(
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     kept = workload.tokens_per_step
     steps = 1 + (workload.output - 1) / kept
-    rate = others * (prompt.chunks / steps)
-    shared = prompt.held_up(rate) - (1 - 1 / steps) * prompt.saved(rate)
+    passing = {
+        "beside": others * (prompt.chunks / steps),
+        "everywhere": (running - 1) / np.asarray(layout.data) * (prompt.chunks / steps),
+    }
+    shared = prompt.held_up(**passing) - (1 - 1 / steps) * prompt.saved(**passing)
     tpot = (decode.total + shared) / kept
     after_first = (workload.output - 1) * decode.total / kept
-    decoding = others / (others + 1) * after_first / (prompt.latency + after_first)
+    company = np.minimum(
+        others / 2, others / (others + 1)
+    )  # some of the replicas have two while others have one
+    decoding = company * after_first / (prompt.latency + after_first)
     first = prompt.latency + decoding * (0.5 + prompt.chunks) * decode.total + shared
     requests_per_s = running / (first + (workload.output - 1) * tpot)
     waiting = np.maximum(concurrency - running, 0.0)

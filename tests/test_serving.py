@@ -207,28 +207,36 @@ def test_what_newcomers_cost(
     """More never costs less; one by one they never cost less than all at once, nor more than each in its own step."""
     alone = max(alone, one / replicas)
     found = passing(replicas=replicas, together=together, alone=alone, one=one)
-    held = found.held_up(rate)
-    assert held <= found.held_up(rate + more) * (1 + 1e-9)
-    assert found.saved(rate) <= found.saved(rate + more) * (1 + 1e-9)
-    at_once = passing(replicas=replicas, together=1.0, alone=alone, one=one).held_up(rate)
-    apart = passing(replicas=replicas, together=0.0, alone=alone, one=one).held_up(rate)
-    assert at_once <= held + 1e-9
-    assert held <= apart + 1e-9
-    assert apart <= max(at_once, rate * replicas * one) + 1e-9
+    held = found.held_up(beside=rate, everywhere=rate)
+    assert held <= found.held_up(beside=rate, everywhere=rate + more) * (1 + 1e-9)
+    assert held <= found.held_up(beside=rate + more, everywhere=rate + more) * (1 + 1e-9)
+    assert found.saved(beside=rate, everywhere=rate) <= found.saved(
+        beside=rate + more, everywhere=rate + more
+    ) * (1 + 1e-9)
+    assert found.time(rate) <= held + 1e-9
+    assert held <= found.apart(rate) + 1e-9
+    assert found.apart(rate) <= max(found.time(rate), rate * replicas * one) + 1e-9
 
 
 def test_newcomers_of_one_replica_cost_their_own_steps() -> None:
     found = passing(replicas=1, together=0.0, alone=3.0)
-    assert found.held_up(0.25) == pytest.approx(0.25 * 3.0)
-    assert found.saved(0.25) == pytest.approx(0.25)
-    assert found.held_up(2.0) == found.time(2.0) == pytest.approx(4.0)
+    assert found.held_up(beside=0.25, everywhere=0.25) == pytest.approx(0.25 * 3.0)
+    assert found.saved(beside=0.25, everywhere=0.25) == pytest.approx(0.25)
+    assert found.held_up(beside=2.0, everywhere=2.0) == found.time(2.0) == pytest.approx(4.0)
 
 
 def test_rare_newcomers_of_many_replicas_never_share_a_step() -> None:
     """Eight replicas, each with a chunk in one step of a thousand: eight steps of a thousand are long."""
-    apart, at_once = passing(replicas=8, together=0.0), passing(replicas=8, together=1.0)
-    assert apart.held_up(1e-3) == pytest.approx(8e-3 * 2.0, rel=0.01)
-    assert at_once.held_up(1e-3) == pytest.approx(1e-3 * 3.0)
+    found = passing(replicas=8, together=0.0)
+    assert found.apart(1e-3) == pytest.approx(8e-3 * 2.0, rel=0.01)
+    assert found.time(1e-3) == pytest.approx(1e-3 * 3.0)
+
+
+def test_prompts_on_other_replicas_count_for_one_that_has_none() -> None:
+    """Eight requests on eight replicas: nobody shares a replica, yet everyone waits for the prompts of seven."""
+    alone, eight = (served(DEEPSEEK, layout=Layout(data=8, expert=8), concurrency=users) for users in (1, 8))
+    assert alone.prefill == 0
+    assert eight.prefill > 0
 
 
 def test_attention_replicas_slow_each_other() -> None:
