@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from parplan import Scenario, plan
 from parplan.calibration import SpeedProfile
 from parplan.layout import Layout
 from parplan.memory import memory
@@ -36,7 +37,7 @@ def found(stated: Any, measured: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for engine in calibrate.ENGINES:
         rows = measured[measured["engine"] == engine]
-        speed = SpeedProfile.model_validate(stated[engine]["profile"])
+        speed = SpeedProfile.model_validate(stated[calibrate.WHOLE.get(engine, engine)]["profile"])
         parts.append(calibrate.errors(rows, calibrate.predicted(calibrate.curves(rows), speed)))
     return pd.concat(parts)
 
@@ -101,6 +102,18 @@ def test_what_was_left_out_of_the_fit(
     assert rows == {"tpot": 993, "ttft": 732}[kind]
     assert sum(one["rows"] * one["median"] for one in errors) / rows <= median
     assert sum(one["rows"] * one["p90"] for one in errors) / rows <= p90
+
+
+@pytest.mark.parametrize(("engine", "least", "most"), [("vllm", 0.75, 1.1), ("vllm-0.16", 0.3, 0.6)])
+def test_newer_vllm_does_not_pay_for_blocks(engine: str, least: float, most: float) -> None:
+    """896 output tokens/s on four H100 with 8 requests at once (vLLM pull request 34924, 2026-02, before what it adds)."""
+    scenario = Scenario(
+        model="MiniMaxAI/MiniMax-M2.5", gpu="h100-sxm", engine=engine, concurrency=8, prompt=1024, output=512,
+        tensor=4, data=1, pipeline=1, expert=1, budget=4,
+    )  # fmt: skip
+    recommended = plan(scenario).advice.recommended
+    assert recommended
+    assert least < float(recommended.serving.tokens_per_s) / 896.22 < most
 
 
 def test_what_is_left_out_is_left_out(measured: pd.DataFrame) -> None:
