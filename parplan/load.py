@@ -158,7 +158,7 @@ def queue(serving: Serving, *, layout: Layout) -> Queue:
     gaps = np.diff(states, axis=-1)
     pieces = (gaps + 1) / 2 * log_rate[..., 1:] + (gaps - 1) / 2 * log_rate[..., :-1]
     around = np.concatenate([one, gaps, one], axis=-1)
-    others = np.maximum(running / np.asarray(layout.data)[..., None] - 1, 0.0)
+    others = (running - 1) / np.asarray(layout.data)[..., None]
     per_prompt = prefill * tokens / rate / np.maximum(others, TINY)
     return Queue(
         slots=slots[..., 0],
