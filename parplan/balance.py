@@ -1,10 +1,11 @@
 """Both numbers of a plan's fullest GPU: what the workload needs, and what the engine reserves whatever is asked."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from parplan.calibration import Occasion
-from parplan.fit import LONGEST, Fit, fit
+from parplan.fit import LONGEST, Fit, Shortfall, fit, most_requests, shortfall
 from parplan.memory import Memory
 from parplan.planner import Plan, Problem
 from parplan.units import written_bytes
@@ -25,8 +26,8 @@ class Entry:
 class Balance:
     """What the workload needs beside what the engine reserves, on the fullest GPU, and what that holds."""
 
-    engine: str
-    """Its name as people read it."""
+    problem: Problem = field(repr=False)
+    plan: Plan = field(repr=False)
     usable: float
     """Bytes the driver reports."""
     entries: tuple[Entry, ...]
@@ -42,15 +43,37 @@ class Balance:
     """Tokens of a request."""
     concurrency: int
     """Asked requests."""
-    fit: Fit
-    """What is missing, and the largest concurrency and lengths that do fit."""
     uncounted: tuple[str, ...]
     """What the engine takes besides and nobody has measured well enough to count, in words."""
 
     @property
+    def engine(self) -> str:
+        """Its name as people read it."""
+        return self.problem.engine.label
+
+    @property
+    def shortfall(self) -> Shortfall | None:
+        """What is missing. None: every asked request fits."""
+        return shortfall(self.plan.memory)
+
+    @cached_property
+    def fit(self) -> Fit:
+        """What is missing, and the largest concurrency and lengths that do fit; looked for when somebody asks."""
+        return fit(
+            self.plan.memory,
+            transformer=self.problem.transformer,
+            precision=self.problem.precision,
+            layout=self.plan.layout,
+            gpu=self.problem.gpu,
+            engine=self.problem.engine,
+            concurrency=self.concurrency,
+            settings=self.problem.settings,
+        )
+
+    @property
     def starts(self) -> bool:
         """Whether the engine comes up: one request fits, and nothing overflows."""
-        return self.fit.requests > 0
+        return most_requests(self.plan.memory) > 0
 
     @property
     def sums(self) -> str:
@@ -75,26 +98,36 @@ class Balance:
         """What the pools hold, in the words of a log; empty where the engine does not come up."""
         if not self.starts:
             return ""
-        most = self.fit.length_alone
         return (
             f"KV cache size: {self.kv_tokens:,} tokens; maximum concurrency for {self.length:,} tokens per request: "
-            f"{self.requests:,.2f}x; longest request: {'more than ' if most >= LONGEST else ''}{most:,} tokens."
+            f"{self.requests:,.2f}x."
         )
+
+    @property
+    def longest(self) -> str:
+        """How long a request may be, as a sentence; empty where the engine does not come up."""
+        if not self.starts:
+            return ""
+        alone, together = (
+            f"{'more than ' if most >= LONGEST else ''}{most:,} tokens"
+            for most in (self.fit.length_alone, self.fit.length)
+        )
+        return f"Longest request alone: {alone}; of {self.concurrency:,} at once: {together}."
 
     @property
     def missing(self) -> str:
         """Which part is at fault, by how much, and how far requests must come down; empty where all fit."""
-        if self.fit.shortfall is None:
+        if self.shortfall is None:
             return ""
         if not self.fit.length:
-            return f"{self.fit.shortfall.reason} No request fits, however short."
+            return f"{self.shortfall.reason} No request fits, however short."
         fewer = (
             f"At most {self.fit.requests:,} requests of {self.length:,} tokens fit"
             if self.fit.requests
             else "None fits"
         )
         return (
-            f"{self.fit.shortfall.reason} {fewer}; {self.concurrency:,} at once can be at most {self.fit.length:,} "
+            f"{self.shortfall.reason} {fewer}; {self.concurrency:,} at once can be at most {self.fit.length:,} "
             "tokens long."
         )
 
@@ -106,7 +139,7 @@ class Balance:
     @property
     def words(self) -> tuple[str, ...]:
         """All there is to say, a sentence or two at a time."""
-        said = (self.sums, self.cache, self.holds, self.missing, self.left_out)
+        said = (self.sums, self.cache, self.holds, self.longest, self.missing, self.left_out)
         return tuple(sentence for sentence in said if sentence)
 
 
@@ -146,7 +179,8 @@ def balance(problem: Problem, plan: Plan) -> Balance:
     """Both numbers of one plan."""
     memory, said = plan.memory, problem.engine.memory.uncounted
     return Balance(
-        engine=problem.engine.label,
+        problem=problem,
+        plan=plan,
         usable=float(memory.usable),
         entries=entries(memory),
         together=Entry("Together", float(memory.needed), float(memory.reserved)),
@@ -155,15 +189,5 @@ def balance(problem: Problem, plan: Plan) -> Balance:
         requests=float(memory.requests),
         length=problem.workload.length,
         concurrency=problem.workload.concurrency,
-        fit=fit(
-            memory,
-            transformer=problem.transformer,
-            precision=problem.precision,
-            layout=plan.layout,
-            gpu=problem.gpu,
-            engine=problem.engine,
-            concurrency=problem.workload.concurrency,
-            settings=problem.settings,
-        ),
         uncounted=tuple(said[when] for when in occasions(problem, plan) if when in said),
     )

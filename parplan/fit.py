@@ -18,7 +18,7 @@ from parplan.work import distinct_stages
 Part: TypeAlias = Literal["weights", "activations", "overhead", "kv"]
 SHORTEST, LONGEST = 2, 10_000_000
 """Tokens of a request: one in and one out, and more than any engine is asked for."""
-TRIED = 64
+TRIED = 217
 """Lengths tried at once."""
 
 

@@ -33,7 +33,7 @@ def _table(both: Balance) -> None:
         hide_index=True,
         alt=f"{both.sums} {both.cache}",
     )
-    st.caption(plain(both.cache))
+    st.caption(plain(f"{both.cache} {both.longest}"))
 
 
 def _row(entry: Entry, *, engine: str) -> dict[str, str]:
