@@ -20,6 +20,7 @@ from parplan.ui import (
     plan_page,
     presets,
 )
+from parplan.ui.turns import turn
 
 PAGES = {
     "compare": ("Compare", compare_page.show),
@@ -37,11 +38,12 @@ def show() -> None:
     plan_first = st.Page(plan_page.show, title="Plan", url_path="plan", default=True)
     others = [st.Page(shown, title=title, url_path=path) for path, (title, shown) in PAGES.items()]
     page = st.navigation([plan_first, *others], position="top")
-    inputs.open_link()
-    with st.sidebar:
-        presets.choose()
-    inputs.sidebar()
-    page.run()
+    with turn():
+        inputs.open_link()
+        with st.sidebar:
+            presets.choose()
+        inputs.sidebar()
+        page.run()
 
 
 def prepare() -> None:

@@ -291,10 +291,8 @@ def sidebar() -> None:
     """All inputs. Those the mission names first, rarely used ones folded away."""
     with st.sidebar:
         _model()
-        left, right = st.columns(2)
-        with left:
+        with st.grid(2, min_column_width=100):
             _choose("weights", "Weights")
-        with right:
             _choose("kv", "KV cache")
         _choose("gpu", "GPU")
         own_hardware.sidebar()
@@ -304,10 +302,8 @@ def sidebar() -> None:
         _exact_numbers()
         _choose("engine", "Engine")
         st.caption("Targets; 0 for none")
-        left, right = st.columns(2)
-        with left:
+        with st.grid(2, min_column_width=100):
             _number("ttft", "First token, ms", step=50)
-        with right:
             _number("tpot", "Each token, ms", step=1)
         _choose("objective", "Best layout by")
         for title, fields in FOLDED.items():

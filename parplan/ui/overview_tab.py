@@ -33,11 +33,13 @@ def show(answer: Answer) -> None:
         _memory(answer)
     with right:
         _frontier(answer)
+    if best and best.holds:
+        _sizes(answer)
+        return
     ways = st.container()
     _sizes(answer)
-    if best is None or not best.holds:
-        with ways:  # some ten plans: the page does not wait for them
-            show_ways_out(answer)
+    with ways:  # some ten plans: the page does not wait for them
+        show_ways_out(answer)
 
 
 def _memory(answer: Answer) -> None:

@@ -82,9 +82,8 @@ def _headline(answer: Answer) -> None:
         st.markdown(plain(answer.advice.shortfall))
     if assumed := answer.result.problem.transformer.assumed:
         st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
-    words, actions = st.columns([2, 1], vertical_alignment="center")
-    words.caption(plain(_asked(answer)))
-    with actions, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.caption(plain(_asked(answer)))
         with inputs.folded("Share", icon=":material/link:", width="content") as share:
             if share.open:
                 _share(answer)
