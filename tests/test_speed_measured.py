@@ -106,7 +106,7 @@ def test_what_was_left_out_of_the_fit(
 
 @pytest.mark.parametrize(("engine", "least", "most"), [("vllm", 0.75, 1.1), ("vllm-0.16", 0.3, 0.6)])
 def test_newer_vllm_does_not_pay_for_blocks(engine: str, least: float, most: float) -> None:
-    """896 output tokens/s on four H100 with 8 requests at once (vLLM pull request 34924, 2026-02, before what it adds)."""
+    """896 tokens/s on four H100 with 8 requests at once (vLLM pull request 34924, 2026-02, before what it adds)."""
     scenario = Scenario(
         model="MiniMaxAI/MiniMax-M2.5", gpu="h100-sxm", engine=engine, concurrency=8, prompt=1024, output=512,
         tensor=4, data=1, pipeline=1, expert=1, budget=4,

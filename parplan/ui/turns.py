@@ -1,7 +1,7 @@
 """Visitors take turns.
 
-All reruns of a process share one interpreter. Sliced into each other they take half as long again, and each ends about when
-the last one does; one after the other, nearly all end sooner.
+All reruns of a process share one interpreter. Sliced into each other they take half as long again, and each ends
+about when the last one does; one after the other, nearly all end sooner.
 """
 
 from collections.abc import Iterator
