@@ -143,10 +143,11 @@ def _larger(answer: Answer) -> tuple[Alternatives, ...]:
     doubled = (budget << times for times in range(1, MOST_GPUS.bit_length()))
     limits = [*(limit for limit in doubled if limit < MOST_GPUS), MOST_GPUS]
     larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
+    uses = [
+        (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0}) for g in sorted(larger, key=lambda g: g.memory)
+    ]
+    roomy = [use for use in uses if could_hold(problem_of(answer.scenario.model_copy(update=use[1])))]
     return (
         tuple((f"allow up to {limit:,} GPUs per replica", {"budget": limit}) for limit in limits),
-        *(
-            ((f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0}),)
-            for g in sorted(larger, key=lambda g: g.memory)[:3]
-        ),
+        *((use,) for use in roomy[:3]),
     )
