@@ -43,8 +43,8 @@ EXAMPLE_ROWS = 3
 """Rows of the example file."""
 MOST_GROUPS = 12
 """Worst groups that are named."""
-WORST_HEIGHT = 320
-"""Pixels they take; the rest scrolls."""
+IN_SIGHT = 4
+"""Of these, how many before the others are asked for."""
 ENGINE = "engine"
 FITTED = {"tpot_ms": "tpot", "ttft_ms": "ttft"}
 """Columns the speed constants are fitted to, and the name of their errors in cross-validation."""
@@ -259,9 +259,11 @@ def _worst(within: Report, column: str, *, causes: Sequence[Cause]) -> None:
     if not groups:
         return
     st.markdown("**The worst groups, and why**")
-    with st.container(height=WORST_HEIGHT, key="worst_groups"):
-        for group in groups:
-            st.markdown(f"- {plain(written_group(group))}")
+    lines = [f"- {plain(written_group(group))}" for group in groups]
+    st.markdown("\n".join(lines[:IN_SIGHT]))
+    if more := lines[IN_SIGHT:]:
+        with st.expander(f"{len(more)} more"):
+            st.markdown("\n".join(more))
 
 
 def _picture(name: str, within: Report, quantity: Quantity) -> None:
