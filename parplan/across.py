@@ -12,7 +12,7 @@ from parplan.confidence import Confidence, confidence
 from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, batches, candidate_layouts, judged
+from parplan.planner import Plan, Problem, candidate_layouts, deciding_batches, judged
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
 
 
@@ -33,8 +33,7 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     """The same scenario planned on every GPU of the catalogue, by GPU name.
 
     At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits. Layouts
-    are the same for all GPUs that may use as many in nodes of one size; they are looked at for the asked concurrency
-    alone, unless the objective looks at others.
+    are the same for all GPUs that may use as many in nodes of one size.
 
     Raises:
         UnknownNameError: a name the catalogue does not know.
@@ -54,9 +53,8 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
 
 def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
     """The answer for one GPU; where nothing runs, its words name the nearest layout with room for the weights."""
-    asked = np.array([problem.workload.concurrency])
-    looked_at = batches(problem.workload) if problem.objective == "throughput" else asked
-    result = judged(problem, layout=large_enough(problem, layout=layout), concurrency=looked_at)
+    fitting = large_enough(problem, layout=layout)
+    result = judged(problem, layout=fitting, concurrency=deciding_batches(problem))
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
     return Elsewhere(

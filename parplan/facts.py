@@ -13,7 +13,7 @@ from parplan import catalog
 from parplan.own_gpu import OWN
 from parplan.products import written
 from parplan.provenance import Source
-from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario
+from parplan.scenario import BILLION, BY_CONFIG, BY_SIZE, Scenario
 
 LETTERS = 3
 """Letters of a mark, six bits each: a change stays unseen once in 260,000."""
@@ -101,7 +101,7 @@ def _of_model(name: str) -> Fact:
     found = entry.transformer
     return Fact(
         name=f"architecture of {entry.name}",
-        today=f"{found.total_parameters / 1e9:,.1f} billion parameters today, {_newest([entry.source])}",
+        today=f"{found.total_parameters / BILLION:,.1f} billion parameters today, {_newest([entry.source])}",
         mark=_mark([entry.config, entry.quantization]),
     )
 

@@ -187,6 +187,13 @@ def batches(workload: Workload, *, points: int = 32) -> Counts:
     return np.unique(np.append(grid, workload.concurrency))
 
 
+def deciding_batches(problem: Problem) -> Counts:
+    """Batches a recommendation depends on: the asked one alone, unless the objective fills replicas up."""
+    if problem.objective == "throughput":
+        return batches(problem.workload)
+    return np.array([problem.workload.concurrency])
+
+
 def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
     """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
     if isinstance(values, np.ndarray | float | int):
@@ -422,13 +429,13 @@ class Result:
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
         return replace(case, narrower=int(self.narrower[index]))
 
-    def objections(self, index: int, case: Case | None = None) -> tuple[Objection, ...]:
+    def objections(self, index: int) -> tuple[Objection, ...]:
         """Everything wrong with one layout in words, errors first; nothing is composed for one without fault."""
         names = [name for name, mask in (*self.errors.items(), *self.warnings.items()) if mask[index]]
         if not names:
             return ()
-        found = case or self.case(index)
-        return tuple(objection(name, found) for name in names)
+        case = self.case(index)
+        return tuple(objection(name, case) for name in names)
 
     def plan(self, index: int) -> Plan:
         """One layout at the asked concurrency."""

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from parplan.layout import Layout
-from parplan.load import Load, load, prompts_per_step
+from parplan.load import Load, load, prompts_per_step, sustained_rate
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
@@ -59,7 +59,7 @@ class Replica:
     @cached_property
     def sustained(self) -> float:
         """Requests per second it answers with all slots taken."""
-        return float(np.asarray(self.serving.requests_per_s)[-1])
+        return float(sustained_rate(self.serving))
 
     @cached_property
     def curve(self) -> Load:

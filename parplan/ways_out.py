@@ -11,7 +11,7 @@ from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, most_requests
 from parplan.instances import purchases, sequence_bytes, weight_bytes
-from parplan.planner import Plan, Problem, candidate_layouts, judged
+from parplan.planner import Plan, Problem, candidate_layouts, deciding_batches, judged
 from parplan.scenario import MOST_GPUS, Answer, Scenario, offers, problem_of
 
 LARGE_SHARE = 95
@@ -45,7 +45,7 @@ class WayOut:
 
 def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
-    planned, at the asked concurrency, and holds.
+    planned and holds.
 
     Meant for answers that do not: smaller formats, a larger share of memory, as many or as long requests as do fit,
     more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
@@ -80,8 +80,7 @@ def could_hold(problem: Problem) -> bool:
 
 def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
     """The change as a way out. None: it is none."""
-    asked = np.array([problem.workload.concurrency])
-    result = judged(problem, layout=candidate_layouts(problem), concurrency=asked)
+    result = judged(problem, layout=candidate_layouts(problem), concurrency=deciding_batches(problem))
     index, smallest = recommended_index(result), smallest_index(result, among=result.holds)
     if index is None or smallest is None:
         return None

@@ -148,6 +148,19 @@ def test_targets_nothing_meets_are_said_to_be_missed() -> None:
     assert [rung.name for rung in answer.advice.ladder if rung.plan is None] == ["meets targets", "survives"]
 
 
+@pytest.mark.parametrize("objective", ["cost", "throughput", "latency"])
+def test_a_way_out_is_what_one_finds_behind_it(objective: str) -> None:
+    scenario = Scenario(
+        model="openai/gpt-oss-120b", gpu="h100-sxm", budget=2, concurrency=2048, objective=objective
+    )
+    ways = ways_out(plan(scenario))
+    assert ways
+    for way in ways:
+        recommended = plan(way.scenario).advice.recommended
+        assert recommended
+        assert recommended.layout == way.plan.layout
+
+
 def test_nothing_is_a_dead_end() -> None:
     """405B in BF16 on one L4 node: it is said what is missing, and each way out really works."""
     scenario = Scenario(model=BIG_LLAMA, weights="bf16", gpu="l4", budget=8)

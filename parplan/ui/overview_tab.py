@@ -33,13 +33,11 @@ def show(answer: Answer) -> None:
         _memory(answer)
     with right:
         _frontier(answer)
-    if best and best.holds:
-        _sizes(answer)
-        return
-    ways = st.container()
+    ways = None if best and best.holds else st.container()
     _sizes(answer)
-    with ways:  # some ten plans: the page does not wait for them
-        show_ways_out(answer)
+    if ways:
+        with ways:  # some ten plans: the page does not wait for them
+            show_ways_out(answer)
 
 
 def _memory(answer: Answer) -> None:

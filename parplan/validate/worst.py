@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from parplan.calibration import Cause
 from parplan.validate.report import Errors, Report, Row
 
-DEPLOYMENT = ("model", "precision", "gpu", "engine")
-"""What rows of one deployment share."""
 FEWEST = 3
 """Rows a group must have to be named among the worst."""
 WORSE = 1.5
