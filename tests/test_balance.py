@@ -76,6 +76,7 @@ def test_a_tower_whose_images_are_not_known_is_said_not_to_be_counted() -> None:
     assert "largest images" in of(Scenario(model="google/gemma-4-31B-it")).left_out
     assert "largest images" in of(Scenario(model=GEMMA, engine="vllm-0.16")).left_out
     assert not of(Scenario(model=GEMMA)).left_out
+    assert not of(Scenario(model="google/gemma-4-31B-it", images=False)).left_out
     assert not of(Scenario()).left_out
 
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
+from parplan.commands import launch
 from parplan.layout import Layout
+from parplan.logs import log_figures, scenario_from
 from parplan.memory import (
     Limits,
     Settings,
@@ -173,6 +175,48 @@ def test_other_engines_are_not_said_to_encode_at_start(engine: str) -> None:
     both, text = (evaluate(of, layout=Layout(), concurrency=np.asarray(1))[0] for of in (problem, alone))
     assert both.activations == text.activations
     assert both.weights > text.weights
+
+
+# --- text alone
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "sglang"])
+def test_text_alone_loads_no_towers_and_says_so(engine: str) -> None:
+    problem = problem_of(Scenario(model=GEMMA, engine=engine, images=False))
+    assert problem.text_only
+    assert problem.transformer.vision == 0
+    held, _ = evaluate(problem, layout=Layout(), concurrency=np.asarray(1))
+    command = launch(problem, layout=Layout(), memory=held, engine_name=engine).commands[0]
+    assert "--language-model-only" in command
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("trtllm", GEMMA), ("vllm-0.16", GEMMA), ("vllm", "meta-llama/Llama-3.3-70B-Instruct")],
+)
+def test_where_it_cannot_be_asked_for_nothing_changes(engine: str, name: str) -> None:
+    asked, plain = (
+        problem_of(Scenario(model=name, engine=engine, images=images)) for images in (False, True)
+    )
+    assert asked == plain
+
+
+def test_leaving_images_out_gives_their_room_to_the_cache() -> None:
+    def pool(*, images: bool) -> float:
+        problem = problem_of(Scenario(model=QWEN, gpu="rtx-pro-6000-server", images=images, slots=4))
+        return float(evaluate(problem, layout=Layout(), concurrency=np.asarray(1))[0].pool)
+
+    tower = 2 * model(QWEN).vision
+    assert pool(images=False) - pool(images=True) > tower + GIB
+
+
+def test_a_log_of_text_alone_is_planned_so() -> None:
+    lines = (
+        f"INFO 05-01 20:44:30 [utils.py:233] non-default args: {{'model': '{GEMMA}', 'language_model_only': True}}",
+        "INFO 05-01 20:45:53 [gpu_model_runner.py:4879] Model loading took 50.6 GiB memory and 33.868409 seconds",
+    )
+    changes, _ = scenario_from(log_figures("\n".join(lines)))
+    assert changes["images"] is False
 
 
 # --- in words
