@@ -6,7 +6,7 @@ from functools import cached_property
 
 from parplan.calibration import Occasion
 from parplan.fit import LONGEST, Fit, Shortfall, fit, most_requests, shortfall
-from parplan.memory import Memory
+from parplan.memory import Memory, profiled_encoder
 from parplan.planner import Plan, Problem
 from parplan.units import written_bytes
 
@@ -164,7 +164,9 @@ def entries(memory: Memory) -> tuple[Entry, ...]:
 
 def occasions(problem: Problem, plan: Plan) -> Iterator[Occasion]:
     """When an engine takes more, of what holds for a plan."""
-    if problem.transformer.vision:
+    if problem.transformer.vision and not profiled_encoder(
+        problem.transformer, profile=problem.engine.memory
+    ):
         yield "towers"
     if problem.settings.drafts:
         yield "drafts"

@@ -146,6 +146,10 @@ class MemoryProfile(Value):
     """How much larger the experts get when they are loaded. None: they keep their size."""
     transfer_layers: float = Field(default=0, ge=0)
     """Layers whose experts it keeps room for beside the weights while it moves experts to balance their load."""
+    profiles_images: bool = False
+    """Its activation peak holds the largest images the model takes; it encodes them when it starts."""
+    text_only: bool = False
+    """It can be told to take no images, and then loads no towers (`--language-model-only`)."""
     uncounted: dict[Occasion, str] = Field(default_factory=dict)
     """What it takes and nobody has measured well enough to count, in words, by when it does."""
     batched_tokens: tuple[Tier, ...]

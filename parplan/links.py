@@ -182,17 +182,17 @@ def to_query(scenario: Scenario, *, full: bool) -> dict[str, str]:
             same after defaults change, and say so where facts do; otherwise only what differs from the defaults.
     """
     values = scenario.model_dump() if full else scenario.changed()
-    written = {
-        key: f"{value}" if isinstance(value, str | int) else _decimal(value) for key, value in values.items()
-    }
+    written = {key: _written(value) for key, value in values.items()}
     if not full:
         return written
     return {VERSION_KEY: str(SCHEMA)} | written | {FACTS_KEY: facts.marks(scenario)}
 
 
-def _decimal(value: float) -> str:
-    """A number as short as it can be read back: 70 rather than 70.0."""
-    return str(value).removesuffix(".0")
+def _written(value: str | float) -> str:
+    """A value as short as it can be read back: 70 rather than 70.0; yes and no as the page's widgets write them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else str(value).removesuffix(".0")
 
 
 def share_url(scenario: Scenario, *, base: str) -> str:

@@ -10,7 +10,11 @@ from parplan.explanation import COMPONENT_NAMES
 from parplan.memory import (
     draft_bytes,
     expert_padding,
+    limits,
     loaded_weight_bytes,
+    peak_with_images,
+    profiled_encoder,
+    profiled_images,
     rotary_table_bytes,
     shared_bytes,
     stage_activation_bytes,
@@ -26,10 +30,12 @@ from parplan.work import all_stages, stage_parameters
 def memory_parts(problem: Problem, plan: Plan) -> Explanation:
     """Everything on the fullest GPU: what is there adds up to what the driver reports."""
     memory = plan.memory
-    amounts: dict[str, tuple[Array, Callable[..., Any] | None]] = {
+    images, more = _images(problem, plan)
+    amounts: dict[str, tuple[Array | float, Callable[..., Any] | None]] = {
         "weights": (memory.weights, loaded_weight_bytes),
         "KV cache in use": (memory.kv, charge),
-        "activations at their peak": (memory.activations, stage_activation_bytes),
+        "activations at their peak": (memory.activations - more, stage_activation_bytes),
+        **({images: (more, peak_with_images)} if images else {}),
         "driver context": (memory.context, shared_bytes),
         "communication buffers and libraries": (memory.non_torch, shared_bytes),
         "CUDA graphs": (memory.graphs, stage_graph_bytes),
@@ -41,6 +47,27 @@ def memory_parts(problem: Problem, plan: Plan) -> Explanation:
     return Explanation(
         "Memory of the fullest GPU", float(memory.usable), "B", parts, _memory_sources(problem)
     )
+
+
+def _images(problem: Problem, plan: Plan) -> tuple[str, float]:
+    """The images an engine encodes when it starts, in words, and the bytes its activation peak is higher for them; none
+    where it encodes none, or the peak is that of a log."""
+    profile, settings = problem.engine.memory, problem.settings
+    encoder = profiled_encoder(problem.transformer, profile=profile)
+    if encoder is None or settings.activations is not None:
+        return "", 0.0
+    length, layout = problem.workload.length, plan.layout
+    told = limits(settings, profile=profile, gpu=problem.gpu, layout=layout, length=length)
+    text, both = (
+        stage_activation_bytes(
+            transformer, problem.precision, profile=profile, layout=layout,
+            stages=all_stages(problem.transformer, layout=layout), told=told,
+        )[int(plan.memory.stage)]
+        for transformer in (problem.transformer.text_only, problem.transformer)
+    )  # fmt: skip
+    count = int(profiled_images(encoder, told=told))
+    name = f"more for {count:,} image{'s' * (count > 1)} of {encoder.tokens:,} tokens, encoded at start"
+    return name, float(both - text)
 
 
 def weights(problem: Problem, plan: Plan) -> Explanation:

@@ -59,11 +59,15 @@ def described(config: Any) -> Transformer:
     if not isinstance(config, Mapping):
         return transformer_from_config(config, name=UNNAMED)
     separate = config.get(SEPARATE)
-    return transformer_from_config(
+    found = transformer_from_config(
         config,
         name=str(config.get(NAMED) or UNNAMED)[:LONGEST_NAME],
         quantization=separate if isinstance(separate, Mapping) else None,
     )
+    if found.encoder is None:
+        return found
+    images = f"its largest image has {found.encoder.tokens:,} tokens, as in the released models of its family"
+    return found.model_copy(update={"assumed": (*found.assumed, images)})
 
 
 def packed_entry(entry: ModelEntry) -> str:

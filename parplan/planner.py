@@ -78,6 +78,8 @@ class Problem:
     """Most GPUs one replica may use."""
     fixed: Mapping[str, int]
     """Layout fields the user has fixed."""
+    text_only: bool = False
+    """The engine is told to take no images; `transformer` has no towers then."""
     objective: Objective = "cost"
     """What makes one layout better than another, of those that do the job."""
 

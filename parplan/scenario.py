@@ -107,6 +107,9 @@ class Scenario(Value):
     """Sequences one data rank runs at once (vLLM max_num_seqs). 0: the engine's default."""
     step_tokens: int = Field(default=0, ge=0, le=10_000_000)
     """Tokens of one step (vLLM max_num_batched_tokens). 0: the engine's default."""
+    images: bool = True
+    """Take images and sound, where the model has towers for them. Off: the engine is told to serve text alone, loads no
+    towers and makes no room for images."""
     activations: Overhead = PREDICTED
     """Activation peak as a log states it, GiB per GPU. -1: predicted."""
     non_torch: Overhead = PREDICTED
@@ -244,6 +247,11 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
     return catalog.model(scenario.model).transformer
 
 
+def leaves_out_towers(transformer: Transformer, *, engine: Engine) -> bool:
+    """Whether there are towers, and the engine can be told to do without them."""
+    return engine.memory.text_only and transformer.vision > 0
+
+
 def default_budget(transformer: Transformer, precision: Precision, *, gpu: Gpu) -> int:
     """GPUs to try when the user sets no limit: a node, or twice what the weights fill; `TRIED_GPUS` at most."""
     fills = next_power_of_two(float(weight_bytes(transformer, precision)) / gpu.memory)
@@ -291,7 +299,9 @@ def problem_of(scenario: Scenario) -> Problem:
     """
     gpu = gpu_asked_for(scenario)
     engine = catalog.named("engine", scenario.engine, catalog.engines())
-    transformer = transformer_asked_for(scenario)
+    asked = transformer_asked_for(scenario)
+    text_only = not scenario.images and leaves_out_towers(asked, engine=engine)
+    transformer = asked.text_only if text_only else asked
     precision = precision_of(scenario, transformer=transformer, gpu=gpu, engine=engine)
     return Problem(
         transformer=transformer,
@@ -314,6 +324,7 @@ def problem_of(scenario: Scenario) -> Problem:
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
         objective=objective_asked_for(scenario),
+        text_only=text_only,
     )
 
 

@@ -378,6 +378,25 @@ class Block(Value):
         return idle * self.experts.expert_parameters
 
 
+class Encoder(Value):
+    """What makes tokens of images: the largest image its processor makes of any, and one of its layers."""
+
+    tokens: int = Field(ge=1)
+    """Tokens of the largest image."""
+    patches: int = Field(ge=1)
+    """Patches the encoder sees of it."""
+    pixels: int = Field(ge=1)
+    """Numbers it is given as."""
+    hidden: int = Field(ge=1)
+    """Width of a patch inside the encoder."""
+    width: int = Field(ge=1)
+    """Width of its feed-forward part."""
+    products: int = Field(ge=2, le=3)
+    """Tensors of that width alive at once: before and after the activation; of a gated one three."""
+    output: int = Field(ge=1)
+    """Width of a token it makes, all levels that enter the language model together."""
+
+
 class Transformer(Value):
     """A language model's architecture: everything that can be counted from its config."""
 
@@ -404,6 +423,8 @@ class Transformer(Value):
     """Parameters outside the layers that are none of these, whole on every rank that holds the embedding."""
     vision: int = 0
     """Parameters of vision or audio towers and projectors."""
+    encoder: Encoder | None = None
+    """Shape of the vision tower, where its largest image is known. None: it has none, or that is not known."""
     mtp: int = 0
     """Parameters of multi-token-prediction layers; not loaded unless asked for."""
     native: dict[Component, str] = Field(default_factory=dict)
@@ -435,6 +456,11 @@ class Transformer(Value):
     def total_parameters(self) -> int:
         """All parameters an engine loads to serve: the language model with its head, towers, no MTP layers."""
         return sum(self.components.values())
+
+    @property
+    def text_only(self) -> "Transformer":
+        """The same without towers."""
+        return self.model_copy(update={"vision": 0, "encoder": None})
 
     @property
     def language_parameters(self) -> int:

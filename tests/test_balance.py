@@ -72,8 +72,11 @@ def test_what_is_missing_names_the_part_the_bytes_and_how_far_to_come_down() -> 
     assert not of(Scenario()).missing
 
 
-def test_a_tower_that_is_profiled_is_said_not_to_be_counted() -> None:
-    assert "largest images" in of(Scenario(model=GEMMA)).left_out
+def test_a_tower_whose_images_are_not_known_is_said_not_to_be_counted() -> None:
+    assert "largest images" in of(Scenario(model="google/gemma-4-31B-it")).left_out
+    assert "largest images" in of(Scenario(model=GEMMA, engine="vllm-0.16")).left_out
+    assert not of(Scenario(model=GEMMA)).left_out
+    assert not of(Scenario(model="google/gemma-4-31B-it", images=False)).left_out
     assert not of(Scenario()).left_out
 
 

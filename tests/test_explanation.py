@@ -25,6 +25,8 @@ SCENARIOS = {
     "requests wait": Scenario(budget=2, prompt=8192, concurrency=256),
     "prefix": Scenario(prompt=30_000, prefix=60, replicas=3),
     "sglang": Scenario(engine="sglang", model="Qwen/Qwen3-30B-A3B"),
+    "images": Scenario(model="google/gemma-3-27b-it"),
+    "an image, few slots": Scenario(model="Qwen/Qwen3.5-27B", slots=4),
     "trtllm": Scenario(engine="trtllm", model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpu="h200-sxm"),
 }
 

@@ -30,6 +30,7 @@ scenarios = st.builds(
     prefix=st.floats(0, 95),
     budget=st.integers(0, 64),
     tensor=st.integers(0, 64),
+    images=st.booleans(),
 )
 CONFIG = (
     '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,'

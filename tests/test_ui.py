@@ -436,13 +436,32 @@ def test_every_part_has_a_colour_of_its_own(theme: object) -> None:
 def test_every_field_of_the_scenario_has_its_widget() -> None:
     """A field without a widget would not be in the link of the address bar."""
     kept = {"config", "own_gpu"}  # packed texts have forms of their own, shown when they are asked for
-    at = opened()
+    at = opened(model="google/gemma-3-27b-it")
     for title in FOLDED:  # groups that are closed and not in use are not built
         at.session_state[f"_fold_{title}"] = True
     run(at)
-    keys = {widget.key for kind in ("number_input", "selectbox", "select_slider") for widget in at.get(kind)}
+    kinds = ("number_input", "selectbox", "select_slider", "toggle")
+    keys = {widget.key for kind in kinds for widget in at.get(kind)}
     asked = {name for name in Scenario.model_fields if name not in kept}
     assert asked - {"size", "active"} <= keys
+
+
+def test_images_are_asked_about_where_they_can_be_left_out() -> None:
+    def asked(**query: str) -> list[str | None]:
+        page = opened(**query)
+        page.session_state["_fold_Engine settings"] = True
+        return [toggle.key for toggle in run(page).toggle]
+
+    assert asked(model="google/gemma-3-27b-it") == ["images"]
+    assert asked(model="google/gemma-3-27b-it", engine="trtllm") == []
+    assert asked() == []
+
+
+def test_a_link_without_images_stays_one() -> None:
+    page = opened(model="google/gemma-3-27b-it", images="false")
+    assert page.toggle(key="images").value is False
+    assert shared(page)["images"] == ["false"]
+    assert not page.warning
 
 
 def test_a_model_is_fetched_from_the_hub_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:

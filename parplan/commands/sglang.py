@@ -41,6 +41,7 @@ class Sglang(Dialect):
             "--ep-num-redundant-experts": start.copies or None,
             "--moe-a2a-backend": "deepep" if start.copies and start.problem.gpu.vendor == "NVIDIA" else None,
             "--dcp-size": more_than_one(layout.decode_context),
+            "--language-model-only": start.problem.text_only,
             "--dtype": start.dtype,
             "--quantization": start.checkpoint.quantization,
             "--kv-cache-dtype": start.kv,

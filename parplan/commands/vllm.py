@@ -63,6 +63,7 @@ class Vllm(Dialect):
             "--max-num-batched-tokens": settings.max_batched_tokens,
             "--enable-prefix-caching": start.problem.workload.prefix_hit > 0,
             "--enforce-eager": settings.eager,
+            "--language-model-only": start.problem.text_only,
         }
         words = ["vllm", "serve", start.checkpoint.model]
         return tuple(command(words, options | self._place(start, node)) for node in range(start.nodes))

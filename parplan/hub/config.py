@@ -8,10 +8,11 @@ from parplan.hub.attention import compressed, grouped_query, hidden_size, latent
 from parplan.hub.families import Family, family_of
 from parplan.hub.feed_forward import dense, experts
 from parplan.hub.fields import LONGEST, ConfigError, Fields, shown
+from parplan.hub.images import image_encoder
 from parplan.hub.pattern import Kinds, layer_count, layer_kinds, listed_kinds
 from parplan.hub.quantization import Layers, native_formats
 from parplan.hub.recurrent import recurrent
-from parplan.hub.towers import tower_parameters
+from parplan.hub.towers import tower_parameters, vision_tower
 from parplan.transformer import Block, Compressed, Mixer, Transformer
 
 LANGUAGE = ("text_config", "llm_config", "language_config")
@@ -176,6 +177,7 @@ def _transformer(
         final_norm=_norm(hidden, family),
         other=_outside_layers(text, hidden=hidden, layers=layers),
         vision=tower_parameters(config, text_hidden=hidden),
+        encoder=image_encoder(config, vision_tower(config), text_hidden=hidden),
         mtp=_multi_token_prediction(text, family, mixers=mixers, feed_forwards=feed_forwards, layers=layers),
         native_kv=kv_format or _served_kv(blocks),
     )

@@ -23,13 +23,19 @@ def tower_parameters(config: Fields, *, text_hidden: int) -> int:
         config: the whole config, towers beside the language model.
         text_hidden: hidden width of the language model, which projectors end in.
     """
-    tower = config.part("vision_config", "vision_tower_config", "vit_config")
-    assumed = {"llama4": LLAMA4, "step3p7": STEP}.get(config.text("model_type"))
-    if not tower.raw and assumed is not None:
-        tower = Fields(assumed, config.notes)
-        config.assume("vision_config is missing: counted with the vision tower of the released models")
+    tower = vision_tower(config)
     vision = _vision(config, tower, text_hidden=text_hidden) if tower.raw else 0
     return vision + _audio(config, text_hidden=text_hidden)
+
+
+def vision_tower(config: Fields) -> Fields:
+    """The vision tower's own config; that of the released models where a config leaves it out, empty without one."""
+    tower = config.part("vision_config", "vision_tower_config", "vit_config")
+    assumed = {"llama4": LLAMA4, "step3p7": STEP}.get(config.text("model_type"))
+    if tower.raw or assumed is None:
+        return tower
+    config.assume("vision_config is missing: counted with the vision tower of the released models")
+    return Fields(assumed, config.notes)
 
 
 def _vision(config: Fields, tower: Fields, *, text_hidden: int) -> int:

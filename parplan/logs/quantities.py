@@ -34,6 +34,7 @@ QUANTITIES: dict[str, Quantity] = {
     "expert_parallel": Quantity("experts spread over all GPUs", "flag"),
     "attention_data": Quantity("attention data-parallel", "flag"),
     "eager": Quantity("CUDA graphs switched off", "flag"),
+    "text_only": Quantity("towers left out", "flag"),
     "drafts": Quantity("tokens drafted at once", "count"),
     "prefix_caching": Quantity("prompts looked up in the cache", "flag"),
     "utilization": Quantity("share of memory", "share"),

@@ -160,14 +160,14 @@ SETTINGS: tuple[Wording, ...] = (
         max_seq_len="max_length", max_model_len="max_length", max_num_seqs="max_num_seqs",
         max_num_batched_tokens="max_batched_tokens", num_spec_tokens="drafts",
         enable_prefix_caching="prefix_caching", enforce_eager="eager", quantization="quantization",
-        kv_cache_dtype="kv_dtype", dtype="dtype", block_size="block_size",
+        language_model_only="text_only", kv_cache_dtype="kv_dtype", dtype="dtype", block_size="block_size",
     ),
     *_settings(
         "sglang", model_path="model", tp_size="tensor", pp_size="pipeline", dp_size="data", ep_size="expert",
         enable_dp_attention="attention_data", mem_fraction_static="utilization", context_length="max_length",
         max_running_requests="max_num_seqs", chunked_prefill_size="max_batched_tokens",
         speculative_num_steps="drafts", disable_cuda_graph="eager", quantization="quantization",
-        kv_cache_dtype="kv_dtype", dtype="dtype", page_size="block_size",
+        language_model_only="text_only", kv_cache_dtype="kv_dtype", dtype="dtype", page_size="block_size",
     ),
     *_settings(
         "trtllm", model="model", tensor_parallel_size="tensor", pipeline_parallel_size="pipeline",

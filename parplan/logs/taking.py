@@ -88,6 +88,8 @@ def scenario_from(figures: LogFigures) -> tuple[dict[str, Any], tuple[str, ...]]
     ):
         if (number := figures.number(quantity)) is not None:
             changes[field] = int(number)
+    if figures.number("text_only"):
+        changes["images"] = False
     if "tensor" in figures.found:
         _layout_changes(figures, changes, model=model)
     else:

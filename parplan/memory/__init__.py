@@ -8,7 +8,17 @@ then holds, `ranks` which one of a replica is full first.
 """
 
 from parplan.memory.loaded import draft_bytes, expert_padding, loaded_weight_bytes, rotary_table_bytes
-from parplan.memory.overheads import graph_sizes, shared_bytes, stage_activation_bytes, stage_graph_bytes
+from parplan.memory.overheads import (
+    encoder_peak_bytes,
+    graph_sizes,
+    kept_image_bytes,
+    peak_with_images,
+    profiled_encoder,
+    profiled_images,
+    shared_bytes,
+    stage_activation_bytes,
+    stage_graph_bytes,
+)
 from parplan.memory.ranks import division, memory, replica_memory, worst_rank
 from parplan.memory.results import Memory, Rank, Ranks
 from parplan.memory.settings import Limits, Settings, limits, tier_value
@@ -21,11 +31,16 @@ __all__ = [
     "Settings",
     "division",
     "draft_bytes",
+    "encoder_peak_bytes",
     "expert_padding",
     "graph_sizes",
+    "kept_image_bytes",
     "limits",
     "loaded_weight_bytes",
     "memory",
+    "peak_with_images",
+    "profiled_encoder",
+    "profiled_images",
     "replica_memory",
     "rotary_table_bytes",
     "shared_bytes",

@@ -7,7 +7,7 @@ from parplan.formats import Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory.settings import Limits, Settings
-from parplan.transformer import Block, Transformer
+from parplan.transformer import Block, Encoder, Transformer
 from parplan.units import Array, Bytes, Count, Tokens
 from parplan.work import INDEX_BYTES, Stages
 
@@ -81,6 +81,67 @@ def index_workspace_bytes(transformer: Transformer, *, profile: MemoryProfile, l
     return profile.index_lengths * length * elements * INDEX_BYTES
 
 
+def profiled_encoder(transformer: Transformer, *, profile: MemoryProfile) -> Encoder | None:
+    """The encoder an engine profiles itself with; None where it does not, or the encoder is not known."""
+    return transformer.encoder if profile.profiles_images else None
+
+
+def profiled_images(encoder: Encoder, *, told: Limits) -> Count:
+    """Images of the largest size an engine encodes when it starts, [...]: as many as one step's tokens hold, at least
+    one, and no more than all sequences may bring.
+
+        min(max(step, tokens) / tokens, sequences x max(1, longest request / tokens))
+
+    Source: vLLM vllm/v1/core/encoder_cache_manager.py, `compute_mm_encoder_budget`, and
+    vllm/multimodal/encoder_budget.py, `_get_max_items`, read 2026-11-30.
+    """
+    brought = told.sequences * np.maximum(1, np.asarray(told.length) // encoder.tokens)
+    return np.asarray(np.minimum(max(told.batched_tokens, encoder.tokens) // encoder.tokens, brought))
+
+
+def kept_image_bytes(encoder: Encoder, *, images: Count) -> Array:
+    """Images and what was made of them, whole on every rank: alive while the language model is profiled after them.
+
+        16-bit x images x (pixels + tokens x output)
+
+    Source: vLLM vllm/v1/worker/gpu_model_runner.py, `profile_run`, read 2026-11-30. Gemma-3-12B and 27B on H100 (M009,
+    M010) take 0.20 and 0.23 GiB more than Gemma-2 does over the same law, and this is 0.20 and 0.23.
+    """
+    return np.asarray(ACTIVATION_BYTES * images * (encoder.pixels + encoder.tokens * encoder.output))
+
+
+def encoder_peak_bytes(encoder: Encoder, *, images: Count, tensor: Count) -> Array:
+    """All images on their way through one layer of the encoder, at its feed-forward part.
+
+        16-bit x images x (pixels + patches x (4 hidden + products x width / tensor))
+
+    The embedded patches, the layer's input, its residual and its normed input are whole on every rank; of the
+    feed-forward part each rank holds its share.
+
+    Assumes the encoder's weights are cut along the tensor ranks (vLLM's default) and its attention keeps no scores.
+    Source: vLLM vllm/model_executor/models/qwen3_vl.py and mllama4.py, read 2026-11-30. Checked on little: Qwen3.6-35B
+    with room for 4 sequences on a 5090 logs 4.88 GiB of cache, and this leaves 4.92.
+    """
+    inside = 4 * encoder.hidden + encoder.products * encoder.width / np.asarray(tensor)
+    return np.asarray(ACTIVATION_BYTES * images * (encoder.pixels + encoder.patches * inside))
+
+
+def peak_with_images(language: Array, encoder: Encoder, *, layout: Layout, told: Limits) -> Array:
+    """Activation peak of an engine that encodes images and then runs the language model beside them, [..., stages].
+
+        max(encoder, images + language model)
+
+    Every stage runs the encoder (as in 0.19; a later runner does on the first stage only).
+
+    Args:
+        language: the language model's own peak, [..., stages].
+    """
+    images = profiled_images(encoder, told=told)
+    encoding = encoder_peak_bytes(encoder, images=images, tensor=layout.tensor)
+    kept = kept_image_bytes(encoder, images=images)
+    return np.asarray(np.maximum(encoding[..., None], kept[..., None] + language))
+
+
 def stage_activation_bytes(
     transformer: Transformer,
     precision: Precision,
@@ -90,7 +151,8 @@ def stage_activation_bytes(
     stages: Stages,
     told: Limits,
 ) -> Array:
-    """Activation peak of pipeline stages, [..., stages]: a step's layers, or sampling on the last stage.
+    """Activation peak of pipeline stages, [..., stages]: a step's layers, or sampling on the last stage, beside the
+    images an engine profiles itself with.
 
         sampling = copies x sequences x vocabulary x 32-bit + tokens x hidden x 16-bit + expert workspace
 
@@ -110,6 +172,8 @@ def stage_activation_bytes(
     layers = np.asarray(profile.forward_copies * widest)[..., None]
     peak = np.where(stages.last > 0, np.maximum(layers, sampling), layers)
     index = index_workspace_bytes(transformer, profile=profile, length=np.asarray(told.length)[..., None])
+    if encoder := profiled_encoder(transformer, profile=profile):
+        peak = peak_with_images(peak, encoder, layout=layout, told=told)
     return np.where(stages.there, peak + index, 0.0)
 
 

@@ -16,7 +16,7 @@ from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
 from parplan.links import FACTS_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
-from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario
+from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario, leaves_out_towers, transformer_asked_for
 from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
 from parplan.ui.words import count, plain, sentence
@@ -59,6 +59,7 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
         "utilization": ("GPU memory taken, %", 1),
         "slots": ("Sequences at once", 64),
         "step_tokens": ("Tokens of one step", 1024),
+        "images": ("Images", 0),
         "draft": ("Drafted tokens per step", 1),
         "acceptance": ("Accepted of them, %", 5),
     },
@@ -75,7 +76,7 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
         "overhead_scale": ("Overheads, times", 0.05),
     },
 }
-"""Numbers rarely used, folded away: label and step of each."""
+"""Fields rarely used, folded away: label of each, and the step of a number."""
 
 
 def whole(value: Any) -> Any:
@@ -185,6 +186,21 @@ def _number(name: str, label: str, *, step: float = 1) -> None:
         bind="query-params",
         help=_about(name),
     )
+
+
+def _switch(name: str, label: str) -> None:
+    st.toggle(label, value=_default(name), key=name, bind="query-params", help=_about(name))
+
+
+def _applies(name: str) -> bool:
+    """Whether a folded field means something for the model and the engine, or differs from its default."""
+    if name != "images" or _in_use(name):
+        return True
+    try:
+        asked = scenario()
+        return leaves_out_towers(transformer_asked_for(asked), engine=catalog.engines()[asked.engine])
+    except ConfigError:
+        return False
 
 
 def _in_use(name: str) -> bool:
@@ -310,7 +326,10 @@ def sidebar() -> None:
             with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
                 if group.open or any(_in_use(name) for name in fields):
                     for name, (label, step) in fields.items():
-                        _number(name, label, step=step)
+                        if _kind(name) is not bool:
+                            _number(name, label, step=step)
+                        elif _applies(name):
+                            _switch(name, label)
 
 
 def scenario() -> Scenario:
