@@ -1,7 +1,7 @@
 """Memory of the worst rank: parts sum to the whole, budgets follow each engine, caches what its allocator takes."""
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.allocator import Store, charge, exact_charge, grouped_charge, two_pool_charge
+from parplan.allocator import (
+    Store,
+    charge,
+    exact_charge,
+    grouped_charge,
+    stores,
+    tuples_of_block,
+    two_pool_charge,
+)
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
@@ -25,12 +33,13 @@ from parplan.memory import (
     graph_sizes,
     memory,
     replica_memory,
+    shared_bytes,
     worst_rank,
 )
 from parplan.planner import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
-from parplan.work import all_stages
+from parplan.work import all_stages, distinct_stages
 from parplan.workload import Workload
 
 LLAMA_8B = "meta-llama/Meta-Llama-3.1-8B"
@@ -505,18 +514,18 @@ FULL, SLIDING = group(10, 8192), group(52, 8192, window=1024)
 
 def test_groups_are_padded_to_equal_size() -> None:
     """Gemma-3-27B: 10 full and 52 sliding layers become seven groups of ten, 573,440 bytes per logged token."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
     assert charged.logged_token == pytest.approx(573_440)
 
 
 def test_a_window_saves_nothing_while_a_step_is_as_long_as_the_request() -> None:
     """One block of 16 tokens more per windowed group: 3590 blocks of ten layers for Gemma-3-27B at 8192 tokens."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
     assert charged.request == pytest.approx((512 + 6 * 513) * 10 * 16 * 8192)
 
 
 def test_a_window_saves_when_requests_outgrow_it() -> None:
-    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, batched_tokens=2048)
+    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, in_flight=2048)
     ideal = exact_charge([FULL, SLIDING], block=1, length=131_072)
     whole = 62 * 8192 * 131_072
     assert ideal.request < long.request < whole / 3
@@ -525,20 +534,100 @@ def test_a_window_saves_when_requests_outgrow_it() -> None:
 def test_nearly_equal_kinds_are_padded_to_the_larger_one() -> None:
     """gpt-oss-20b with a drafter: 13 full and 12 sliding layers are two groups of 13, not three of 12."""
     kept = [group(13, 2048), group(12, 2048, window=128)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, in_flight=8192)
     assert charged.logged_token == pytest.approx(2 * 13 * 2048)
 
 
 def test_pages_grow_until_a_state_fits() -> None:
     """Qwen3-Next at TP2: 544-token blocks; 12 attention layers of 1024 B and 36 state pages: 3.02 GiB at 262,144."""
     kept = [group(12, 1024), group(36, 0, state=548_864)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, in_flight=8192)
     assert charged.request / GIB == pytest.approx(3.02, abs=0.01)
+
+
+def compressing(*, full: int, fourfold: int, farther: int) -> list[Store]:
+    """DeepSeek-V4's layers with an FP8 cache: windows only, four tokens an entry and an index, 128 tokens an entry."""
+    window = group(full + fourfold + farther, 584, window=128)
+    beyond = group(0, 0)
+    return [
+        window,
+        replace(beyond, layers=np.array([float(fourfold)]), folded=4, entry=584.0, index=132.0),
+        replace(beyond, layers=np.array([float(farther)]), folded=128, entry=584.0),
+    ]
+
+
+@pytest.mark.parametrize(("length", "gib"), [(30_000, 6.66), (13_528, 5.44)])
+def test_states_of_the_tokens_in_flight_dominate_a_compressed_cache(length: int, gib: float) -> None:
+    """DeepSeek-V4-Flash with 16,384 tokens a step: both figures of one log (vllm-project/vllm#44376)."""
+    kept = compressing(full=2, fourfold=21, farther=20)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=length, in_flight=16_384)
+    assert charged.request / GIB == pytest.approx(gib, abs=0.005)
+    assert charged.logged_token == pytest.approx(charged.request / length)
+
+
+def test_layers_of_a_compressed_cache_share_blocks_so_that_few_places_are_empty() -> None:
+    """21, 43, 21 and 20 layers in blocks of 22 leave five places; in blocks of 21 they would leave 22."""
+    kinds = [np.array([float(count)]) for count in (21, 43, 21, 20)]
+    assert tuples_of_block(kinds[0], kinds=kinds) == 22
+
+
+def test_a_compressed_cache_is_charged_by_its_whole_model() -> None:
+    """The catalogue's DeepSeek-V4-Flash on two GH200 is charged what its layers are."""
+    transformer = catalog.model("deepseek-ai/DeepSeek-V4-Flash").transformer
+    precision = chosen_precision(transformer, weights=None, kv=None, formats=catalog.formats())
+    layout = Layout(tensor=2, expert=2)
+    kept = stores(transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout))
+    same = compressing(full=2, fourfold=21, farther=20)
+    charged, expected = (
+        grouped_charge(one, allocator=UNIFORM, length=30_000, in_flight=16_384).request
+        for one in (kept, same)
+    )
+    assert charged == pytest.approx(expected)
+
+
+def test_windows_keep_the_blocks_of_steps_in_flight() -> None:
+    """vLLM since 0.26 schedules a step before the last one is done: as if steps were twice as long, for windows."""
+    profile = catalog.engines()["vllm"].memory
+    assert profile.steps_in_flight == 2
+
+    def longest(*, steps: int, tokens: int) -> float:
+        engine = catalog.engines()["vllm"]
+        waiting = engine.model_copy(update={"memory": profile.model_copy(update={"steps_in_flight": steps})})
+        return float(
+            memory(
+                model(GEMMA), plain(model(GEMMA)), layout=Layout(tensor=2), gpu=catalog.gpus()["h100-sxm"],
+                engine=waiting, workload=Workload(prompt=100_000, output=1), concurrency=1,
+                settings=Settings(max_batched_tokens=tokens),
+            ).longest
+        )  # fmt: skip
+
+    assert longest(steps=2, tokens=8192) == longest(steps=1, tokens=16_384) > longest(steps=1, tokens=8192)
+
+
+def test_buffers_of_collectives_grow_with_the_ranks_on_fast_links_only() -> None:
+    """vLLM 0.26 logs 0.95 GiB on each of four GPUs and 1.74 on each of eight; PCIe 0.20 to 0.36 with two to sixteen."""
+    shared, known = catalog.engines()["vllm"].memory.non_torch, catalog.gpus()
+    four, eight = (float(shared_bytes(shared, ranks=ranks, gpu=known["h200-sxm"])) / GIB for ranks in (4, 8))
+    assert [four, eight] == pytest.approx([0.95, 1.74], rel=0.06)
+    slow = [float(shared_bytes(shared, ranks=ranks, gpu=known["l40s"])) / GIB for ranks in (2, 4, 16)]
+    assert slow == pytest.approx([0.3] * 3)
+    assert float(shared_bytes(shared, ranks=1, gpu=known["l40s"], stages=3)) / GIB == pytest.approx(0.07)
+
+
+def test_a_stage_that_passes_on_holds_what_it_passes() -> None:
+    """The first of three stages of Qwen3-8B peaks at 0.96 GiB with 8,192 tokens a step (llm-d-planner#205)."""
+    ranks = replica_memory(
+        model("Qwen/Qwen3-8B"), plain(model("Qwen/Qwen3-8B")), layout=Layout(pipeline=3),
+        gpu=catalog.gpus()["h100-sxm"], engine=catalog.engines()["vllm-0.17"],
+        workload=Workload(prompt=8191, output=1), concurrency=1,
+    )  # fmt: skip
+    assert float(ranks[0].each.activations) / GIB == pytest.approx(0.96, rel=0.03)
+    assert float(ranks[-1].each.activations) / GIB > 2
 
 
 def test_without_windows_or_states_nothing_is_padded() -> None:
     kept = [group(30, 1024), group(1, 4096)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, in_flight=8192)
     assert charged.request == exact_charge(kept, block=16, length=1600).request == 1600 * (30 * 1024 + 4096)
 
 
@@ -548,12 +637,12 @@ def test_no_allocator_takes_less_than_the_model_defines(length: int, batched: in
     ideal = exact_charge(kept, block=1, length=length).request
     assert exact_charge(kept, block=16, length=length).request >= ideal
     assert two_pool_charge(kept, share=0.8, length=length).request >= ideal * (1 - 1e-12)
-    assert grouped_charge(kept, allocator=UNIFORM, length=length, batched_tokens=batched).request >= ideal
+    assert grouped_charge(kept, allocator=UNIFORM, length=length, in_flight=batched).request >= ideal
 
 
 def test_an_engine_that_is_not_told_of_windows_keeps_every_token() -> None:
     kept = [FULL, SLIDING, group(5, 0, state=1e6)]
-    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, batched_tokens=8192).request
+    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, in_flight=8192).request
     assert whole == pytest.approx(8192 * 8192 * 62 + 5e6)
     allocator = catalog.engines()["trtllm"].memory.allocator
     assert isinstance(allocator, Exact)

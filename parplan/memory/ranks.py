@@ -50,7 +50,9 @@ def stage_budgets(
             transformer, precision, profile=profile, layout=layout, stages=stages, told=told
         )
         + stage_transfer_bytes(transformer, weights, profile=profile, stages=stages, settings=settings),
-        "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
+        "non_torch": np.asarray(
+            shared_bytes(profile.non_torch, ranks=team, gpu=gpu, stages=np.asarray(layout.pipeline))
+        )[..., None],
         "graphs": stage_graph_bytes(transformer, profile=profile, stages=stages, largest=told.largest_graph),
     }
     parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
@@ -87,12 +89,14 @@ def stage_charges(
 ) -> Charges:
     """What pipeline stages' pools are charged for one request, [..., stages]."""
     kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
+    waiting = profile.steps_in_flight > 1
+    steps = np.maximum(profile.steps_in_flight, np.asarray(layout.pipeline)) if waiting else np.asarray(1)
     asked, longest = (
         charge(
             kept,
             allocator=profile.allocator,
             length=tokens,
-            batched_tokens=told.batched_tokens,
+            in_flight=told.batched_tokens * steps[..., None],
             drafts=settings.drafts,
             prefix_caching=settings.prefix_caching,
         )
