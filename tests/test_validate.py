@@ -173,6 +173,7 @@ def test_what_is_unknown_is_skipped_with_the_reason(changed: dict[str, str], rea
         {"gpu": "some GPU", "gpu_mem_gb": "80"},
         {"gpu": "", "gpu_mem_gb": ""},
         {"gpu": "some GPU", "n_gpus": "2", "tp": "2"},
+        {"gpu": "GB10 (DGX Spark)", "gpu_mem_gb": "121.69"},
         {"gpu_memory_utilization": "0.80/0.93"},
         {"gpu_memory_utilization": "7"},
         {"version": "nightly"},
@@ -273,6 +274,35 @@ def test_a_gpu_that_is_alone_needs_no_name_but_the_size_its_driver_reports() -> 
     named, unnamed = one(LOGGED), one(LOGGED | {"gpu": "some 80 GB card"})
     assert unnamed.predicted == named.predicted
     assert unnamed.group["gpu"] == "some 80 GB card"
+
+
+def test_cards_without_a_name_the_catalogue_knows_are_joined_by_pcie() -> None:
+    known, unknown = (
+        one(LOGGED | {"gpu": gpu, "gpu_mem_gb": "23.57", "n_gpus": "2", "tp": "2"})
+        for gpu in ("RTX 4090", "RTX 3090")
+    )
+    assert unknown.predicted == known.predicted
+    assert unknown.group["gpu"] == "RTX 3090"
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "share"),
+    [
+        ("0.4.4 (2025-03)", {}, 0.88),
+        ("0.3.x (2024-10)", {"n_gpus": "8", "tp": "8"}, 0.81),
+        ("0.4.10", {}, None),
+    ],
+)
+def test_sglang_took_a_share_by_its_ranks(version: str, layout: dict[str, str], share: float | None) -> None:
+    """Llama-3.1-8B on one H100 had 54.04 GiB of cache (sgl-project/sglang#4760)."""
+    told = LOGGED | layout | {"engine": "sglang", "version": version}
+    row = one(told | {"gpu_memory_utilization": ""})
+    if share is None:
+        assert set(row.predicted) == {"weights_gib_per_gpu"}
+    else:
+        assert row.predicted == one(told | {"gpu_memory_utilization": str(share)}).predicted
+    if share == 0.88:
+        assert row.predicted["kv_gib_per_gpu"] == pytest.approx(54.04, rel=0.005)
 
 
 def test_the_first_vllm_knew_no_windows() -> None:

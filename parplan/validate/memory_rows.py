@@ -114,7 +114,7 @@ def settings_of(cells: Cells, run: Deployment) -> Settings:
     if run.engine.name == "trtllm" and BUILT.match(version):
         raise RowError("TensorRT-LLM before 1.0 sized its buffers when the engine was built")
     if run.engine.name == "sglang" and share is None and re.match(r"0\.[0-4]\b", version):
-        raise RowError("SGLang before 0.5 took another share by default")
+        share = first_share(version, layout=run.layout)
     told = re.search(r"max[-_]num[-_]seqs[ =:(]*(\d{1,9})", cells["notes"])
     sequences = int(told[1]) if told else None
     length, tokens = stated(cells, "max_model_len"), stated(cells, "max_num_batched_tokens")
@@ -130,6 +130,23 @@ def settings_of(cells: Cells, run: Deployment) -> Settings:
         eager=switched(cells, "enforce_eager"),
         drafts=int(cells["model"].lower().endswith("mtp")),
     )
+
+
+SHARES = {1: 0.88, 2: 0.87, 4: 0.85, 8: 0.81, 16: 0.79}
+"""Share of free memory SGLang took by default until 0.4.9, by the tensor ranks from which it holds (python/sglang/srt/
+server_args.py of those versions, read 2026-11-30; 0.83 with eight before 0.4). 0.4.9 still leaves 12 % of 22.39 GiB
+(M158), and so does 0.3 of an MI300X (M157)."""
+
+
+def first_share(version: str, *, layout: Layout) -> float:
+    """SGLang's default share before 0.5, when it followed from the tensor ranks alone.
+
+    Raises:
+        RowError: a version that is not known to have had it.
+    """
+    if re.match(r"0\.4\.\d\d", version):
+        raise RowError("SGLang's default share between 0.4.9 and 0.5 is not known")
+    return max(((ranks, share) for ranks, share in SHARES.items() if ranks <= layout.tensor))[1]
 
 
 def verdict(held: Memory, *, length_stated: bool) -> str:
@@ -272,10 +289,18 @@ STAGE = re.compile(r"\b(?:rank|stage) (\d+) of \d+ stages")
 """The pipeline stage whose rank a row is about; else it is about the one that is full first."""
 
 
+WITHOUT_NVLINK = re.compile(r"\b(rtx|gtx|geforce|titan|arc|pcie)\b", re.IGNORECASE)
+"""Names of GPUs that are joined by PCIe; cards that can be bridged are taken not to be."""
+UNIFIED = re.compile(r"\b(gb10|spark|jetson|unified|apu)\b", re.IGNORECASE)
+"""Names of GPUs that share their memory with the system, whose pages an engine's profile counts as its own: on two GB10
+13 GiB less are left to the cache than the logged parts explain (eugr/spark-vllm-docker#396)."""
+
+
 def memory_gpu(cells: Cells) -> Gpu:
     """The GPU of a memory row, with the size the driver reported; a round size is a name, not a report.
 
-    Of a GPU that is alone and has no name the catalogue knows, the size says all there is to know about memory.
+    Of a GPU without a name the catalogue knows, the size says all there is to know about memory where it is alone or
+    has no fast links.
 
     Raises:
         RowError: none the catalogue knows, and no size or company; or one of another size.
@@ -284,8 +309,13 @@ def memory_gpu(cells: Cells) -> Gpu:
     reported = float(size[1]) * GIB if size else None
     try:
         return gpu_named(cells["gpu"], size=reported)
-    except GpuError:
-        if reported is None or whole(cells, "n_gpus", default=2) > 1:
+    except GpuError as unknown:
+        if UNIFIED.search(cells["gpu"]):
+            raise GpuError("the GPU's memory is the system's as well") from unknown
+        alone = whole(cells, "n_gpus", default=2) == 1
+        if reported is None or not (alone or WITHOUT_NVLINK.search(cells["gpu"])):
             raise
         alike = min(catalog.gpus().values(), key=lambda gpu: abs(gpu.memory - reported))
-        return alike.model_copy(update={"name": cells["gpu"] or "not stated", "memory": reported})
+        return alike.model_copy(
+            update={"name": cells["gpu"] or "not stated", "memory": reported, "fabric": "pcie"}
+        )
