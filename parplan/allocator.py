@@ -4,7 +4,7 @@ Shapes: as in `memory`, [..., stages]; the last axis is one long where all pipel
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Charge:
     """Bytes for one request of the asked length."""
     logged_token: Array
     """Bytes of the pool for every token the engine's log speaks of."""
+    state: Array = field(default_factory=lambda: np.zeros(1))
+    """Bytes of the pool for every recurrent state that can be held. 0: none is, or each request brings its own."""
 
 
 MIXED_ENTRY_BITS = 8
@@ -160,7 +162,7 @@ def two_pool_charge(kept: Sequence[Store], *, share: float, length: Tokens) -> C
 
 
 def grouped_charge(
-    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, in_flight: Tokens, states: int = 1
+    kept: Sequence[Store], *, allocator: Grouped, length: Tokens, batched_tokens: Tokens, states: int = 1
 ) -> Charge:
     """Layers in padded groups that share pages of one size (vLLM's hybrid cache manager).
 
@@ -169,8 +171,6 @@ def grouped_charge(
     Source: vLLM @001cabc vllm/v1/core/kv_cache_utils.py (`_get_kv_cache_groups_uniform_page_size`,
     `_max_memory_usage_bytes_from_groups`, `_report_kv_cache_config`).
     """
-    if any(store.folded for store in kept):
-        return compressed_charge(kept, length=length, in_flight=in_flight)
     if not any(store.window or store.state.any() for store in kept):
         return exact_charge(kept, block=allocator.block, length=length)
     grown = np.maximum.reduce([store.per_token for store in kept]) * allocator.block
@@ -189,12 +189,17 @@ def grouped_charge(
         block = page / np.where(store.per_token > 0, store.per_token, np.nan)
         groups = groups + held
         blocks = blocks + held * charged_blocks(
-            store, block=block, length=length, in_flight=in_flight, states=states
+            store, block=block, length=length, batched_tokens=batched_tokens, states=states
         )
         tokens_per_block = np.fmin(tokens_per_block, np.where(store.layers > 0, block, np.nan))
     request = size * page * blocks
     per_block = size * page * groups / np.where(np.isfinite(tokens_per_block), tokens_per_block, 1.0)
-    return Charge(request=request, logged_token=per_block if allocator.logs == "blocks" else request / length)
+    recurrent = np.any([store.state.any(axis=-1) for store in kept], axis=0)[..., None]
+    return Charge(
+        request=request,
+        logged_token=per_block if allocator.logs == "blocks" else request / length,
+        state=np.where(recurrent, size * page, 0.0),
+    )
 
 
 PAGE = 256
@@ -257,7 +262,9 @@ def compressed_charge(kept: Sequence[Store], *, length: Tokens, in_flight: Token
     return Charge(request=request, logged_token=request / length)
 
 
-def charged_blocks(store: Store, *, block: Array, length: Tokens, in_flight: Tokens, states: int) -> Array:
+def charged_blocks(
+    store: Store, *, block: Array, length: Tokens, batched_tokens: Tokens, states: int
+) -> Array:
     """Blocks of one layer one request is charged: one for each state, a step more than its window, or all.
 
     Source: vLLM vllm/v1/kv_cache_interface.py, `max_memory_usage_bytes` of `MambaSpec` (1 + drafted tokens, 2 with
@@ -265,9 +272,38 @@ def charged_blocks(store: Store, *, block: Array, length: Tokens, in_flight: Tok
     """
     if store.window is None:
         return np.where(np.isnan(block), float(states), np.ceil(length / block))
-    seen = store.window + in_flight - (0 if store.chunked else 1)
+    seen = store.window + batched_tokens - (0 if store.chunked else 1)
     edge = 0 if store.chunked else 1
     return np.ceil(np.minimum(seen, length) / block) + edge
+
+
+def admission(
+    kept: Sequence[Store],
+    *,
+    allocator: Allocator,
+    length: Tokens,
+    in_flight: Tokens,
+    drafts: int = 0,
+    prefix_caching: bool = False,
+) -> Charge:
+    """What an engine wants free before it lets a request in, and reckons with in its log, [..., stages].
+
+    It is what `charge` takes where every step is as long as all that are in flight; compressed caches have states as
+    well, of which a request that runs keeps few.
+
+    Args:
+        in_flight: tokens that are scheduled and not yet done.
+    """
+    if isinstance(allocator, Grouped) and any(store.folded for store in kept):
+        return compressed_charge(kept, length=length, in_flight=in_flight)
+    return charge(
+        kept,
+        allocator=allocator,
+        length=length,
+        batched_tokens=in_flight,
+        drafts=drafts,
+        prefix_caching=prefix_caching,
+    )
 
 
 def charge(
@@ -275,7 +311,7 @@ def charge(
     *,
     allocator: Allocator,
     length: Tokens,
-    in_flight: Tokens,
+    batched_tokens: Tokens,
     drafts: int = 0,
     prefix_caching: bool = False,
 ) -> Charge:
@@ -293,5 +329,5 @@ def charge(
         case Grouped():
             states = 1 + drafts + prefix_caching * allocator.prefix_states
             return grouped_charge(
-                kept, allocator=allocator, length=length, in_flight=in_flight, states=states
+                kept, allocator=allocator, length=length, batched_tokens=batched_tokens, states=states
             )

@@ -38,7 +38,7 @@ class Balance:
     kv_tokens: int
     """Tokens the replica's pools hold, as the engine's log counts them."""
     requests: float
-    """Largest concurrency at the asked length by the pools alone, not rounded, as a log prints it."""
+    """Largest concurrency of the longest requests the engine expects, not rounded, as a log prints it."""
     length: int
     """Tokens of a request."""
     concurrency: int
@@ -98,8 +98,9 @@ class Balance:
         """What the pools hold, in the words of a log; empty where the engine does not come up."""
         if not self.starts:
             return ""
+        longest = self.problem.settings.max_length or self.length
         return (
-            f"KV cache size: {self.kv_tokens:,} tokens; maximum concurrency for {self.length:,} tokens per request: "
+            f"KV cache size: {self.kv_tokens:,} tokens; maximum concurrency for {longest:,} tokens per request: "
             f"{self.requests:,.2f}x."
         )
 
@@ -186,7 +187,7 @@ def balance(problem: Problem, plan: Plan) -> Balance:
         together=Entry("Together", float(memory.needed), float(memory.reserved)),
         kv_ideal=float(memory.kv_needed_ideal),
         kv_tokens=int(memory.kv_tokens),
-        requests=float(memory.requests),
+        requests=float(memory.longest_requests),
         length=problem.workload.length,
         concurrency=problem.workload.concurrency,
         uncounted=tuple(said[when] for when in occasions(problem, plan) if when in said),

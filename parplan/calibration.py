@@ -159,8 +159,8 @@ class MemoryProfile(Value):
     sequences: tuple[Tier, ...]
     """Default sequence slots (vLLM `max_num_seqs`)."""
     steps_in_flight: int = Field(default=1, ge=1)
-    """Steps scheduled before the first of them is done: blocks that leave a window meanwhile are kept. With pipeline
-    stages at least one for each."""
+    """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
+    pipeline stages at least one for each."""
     allocator: Allocator = Field(discriminator="kind")
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from parplan import catalog
 from parplan.allocator import (
     Store,
+    admission,
     charge,
     exact_charge,
     grouped_charge,
@@ -514,18 +515,18 @@ FULL, SLIDING = group(10, 8192), group(52, 8192, window=1024)
 
 def test_groups_are_padded_to_equal_size() -> None:
     """Gemma-3-27B: 10 full and 52 sliding layers become seven groups of ten, 573,440 bytes per logged token."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
     assert charged.logged_token == pytest.approx(573_440)
 
 
 def test_a_window_saves_nothing_while_a_step_is_as_long_as_the_request() -> None:
     """One block of 16 tokens more per windowed group: 3590 blocks of ten layers for Gemma-3-27B at 8192 tokens."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
     assert charged.request == pytest.approx((512 + 6 * 513) * 10 * 16 * 8192)
 
 
 def test_a_window_saves_when_requests_outgrow_it() -> None:
-    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, in_flight=2048)
+    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, batched_tokens=2048)
     ideal = exact_charge([FULL, SLIDING], block=1, length=131_072)
     whole = 62 * 8192 * 131_072
     assert ideal.request < long.request < whole / 3
@@ -534,14 +535,14 @@ def test_a_window_saves_when_requests_outgrow_it() -> None:
 def test_nearly_equal_kinds_are_padded_to_the_larger_one() -> None:
     """gpt-oss-20b with a drafter: 13 full and 12 sliding layers are two groups of 13, not three of 12."""
     kept = [group(13, 2048), group(12, 2048, window=128)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, in_flight=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, batched_tokens=8192)
     assert charged.logged_token == pytest.approx(2 * 13 * 2048)
 
 
 def test_pages_grow_until_a_state_fits() -> None:
     """Qwen3-Next at TP2: 544-token blocks; 12 attention layers of 1024 B and 36 state pages: 3.02 GiB at 262,144."""
     kept = [group(12, 1024), group(36, 0, state=548_864)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, in_flight=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, batched_tokens=8192)
     assert charged.request / GIB == pytest.approx(3.02, abs=0.01)
 
 
@@ -560,7 +561,7 @@ def compressing(*, full: int, fourfold: int, farther: int) -> list[Store]:
 def test_states_of_the_tokens_in_flight_dominate_a_compressed_cache(length: int, gib: float) -> None:
     """DeepSeek-V4-Flash with 16,384 tokens a step: both figures of one log (vllm-project/vllm#44376)."""
     kept = compressing(full=2, fourfold=21, farther=20)
-    charged = grouped_charge(kept, allocator=UNIFORM, length=length, in_flight=16_384)
+    charged = admission(kept, allocator=UNIFORM, length=length, in_flight=16_384)
     assert charged.request / GIB == pytest.approx(gib, abs=0.005)
     assert charged.logged_token == pytest.approx(charged.request / length)
 
@@ -579,8 +580,7 @@ def test_a_compressed_cache_is_charged_by_its_whole_model() -> None:
     kept = stores(transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout))
     same = compressing(full=2, fourfold=21, farther=20)
     charged, expected = (
-        grouped_charge(one, allocator=UNIFORM, length=30_000, in_flight=16_384).request
-        for one in (kept, same)
+        admission(one, allocator=UNIFORM, length=30_000, in_flight=16_384).request for one in (kept, same)
     )
     assert charged == pytest.approx(expected)
 
@@ -627,7 +627,7 @@ def test_a_stage_that_passes_on_holds_what_it_passes() -> None:
 
 def test_without_windows_or_states_nothing_is_padded() -> None:
     kept = [group(30, 1024), group(1, 4096)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, in_flight=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, batched_tokens=8192)
     assert charged.request == exact_charge(kept, block=16, length=1600).request == 1600 * (30 * 1024 + 4096)
 
 
@@ -637,12 +637,12 @@ def test_no_allocator_takes_less_than_the_model_defines(length: int, batched: in
     ideal = exact_charge(kept, block=1, length=length).request
     assert exact_charge(kept, block=16, length=length).request >= ideal
     assert two_pool_charge(kept, share=0.8, length=length).request >= ideal * (1 - 1e-12)
-    assert grouped_charge(kept, allocator=UNIFORM, length=length, in_flight=batched).request >= ideal
+    assert grouped_charge(kept, allocator=UNIFORM, length=length, batched_tokens=batched).request >= ideal
 
 
 def test_an_engine_that_is_not_told_of_windows_keeps_every_token() -> None:
     kept = [FULL, SLIDING, group(5, 0, state=1e6)]
-    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, in_flight=8192).request
+    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, batched_tokens=8192).request
     assert whole == pytest.approx(8192 * 8192 * 62 + 5e6)
     allocator = catalog.engines()["trtllm"].memory.allocator
     assert isinstance(allocator, Exact)

@@ -315,6 +315,18 @@ def test_the_first_vllm_knew_no_windows() -> None:
     assert later["kv_gib_per_gpu"] * GIB / later["kv_tokens"] > 496 * 1024  # groups of equal size, padded
 
 
+def test_the_first_vllm_kept_products_of_mla_beside_their_factors() -> None:
+    """DeepSeek-R1 on eight H200 logs 83.88 GiB of weights in 0.7, of a checkpoint that cuts to 79.3."""
+    told = {"model": "deepseek-ai/DeepSeek-R1", "weight_quant": "fp8", "notes": "", "gpu": "H200", "gpu_mem_gb": "",
+            "n_gpus": "8", "tp": "8"}  # fmt: skip
+    absorbed, plain = (
+        one(LOGGED | told | {"version": version}).predicted["weights_gib_per_gpu"]
+        for version in ("0.7.3 (V0)", "0.8.5 (V0)")
+    )
+    assert absorbed == pytest.approx(83.88, rel=0.01)
+    assert absorbed - plain == pytest.approx(4.05, abs=0.01)
+
+
 @pytest.mark.parametrize(("length", "logged"), [("20000", 2.07), ("29000", 2.99)])
 def test_the_first_vllm_ran_prompts_whole(length: str, logged: float) -> None:
     """Llama-3.1-8B on one RTX 3090: vllm-project/vllm#10517."""
@@ -349,6 +361,18 @@ def test_windows_keep_steps_in_flight_since_they_are_scheduled_ahead() -> None:
     before, after = (one(LOGGED | told | {"version": version}).predicted for version in ("0.25.0", "0.26.0"))
     assert before["max_concurrency"] == pytest.approx(20.43, rel=0.06)
     assert after["max_concurrency"] < 0.75 * before["max_concurrency"]
+
+
+@pytest.mark.parametrize(("version", "eager", "verdict"), [
+    ("0.22.0", "false", "no-start"), ("0.22.0", "true", "ok"), ("0.18.0", "false", "ok")
+])  # fmt: skip
+def test_an_engine_that_records_graphs_wants_a_state_for_every_slot(
+    version: str, eager: str, verdict: str
+) -> None:
+    """vLLM pull request 38270: "max_num_seqs (1024) exceeds available Mamba cache blocks"."""
+    told = {"model": "Qwen/Qwen3.5-27B", "weight_quant": "fp8", "gpu": "L40S", "gpu_mem_gb": "44.39", "notes": "",
+            "max_model_len": "", "max_num_batched_tokens": "", "gpu_memory_utilization": ""}  # fmt: skip
+    assert one(LOGGED | told | {"version": version, "enforce_eager": eager}).verdict == verdict
 
 
 def test_a_row_may_be_about_the_rank_of_another_stage_than_the_fullest() -> None:

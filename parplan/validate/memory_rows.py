@@ -149,16 +149,33 @@ def first_share(version: str, *, layout: Layout) -> float:
     return max(((ranks, share) for ranks, share in SHARES.items() if ranks <= layout.tensor))[1]
 
 
-def verdict(held: Memory, *, length_stated: bool) -> str:
+def verdict(held: Memory, *, length_stated: bool, needs_states: bool) -> str:
     """What the engine does with a deployment, in the words of a memory row.
 
     Without a stated length only the cache counts: whether any is left.
+
+    Args:
+        needs_states: it starts only with a recurrent state for every sequence slot.
     """
     if held.pool <= 0:
         return "no-fit"
-    if held.overflows:
-        return "oom"
-    return "kv-too-small" if length_stated and held.pool < held.longest else "ok"
+    if length_stated and held.pool < held.longest and not held.overflows:
+        return "kv-too-small"
+    if needs_states and held.states < held.slots:
+        return "no-start"
+    return "oom" if held.overflows else "ok"
+
+
+WITH_STATES = 19
+"""First minor version of vLLM that records no graphs with fewer recurrent states than sequence slots, and says so
+("max_num_seqs (1024) exceeds available Mamba cache blocks (856)", pull request 38270 of March 2026)."""
+
+
+def needs_states(cells: Cells, run: Deployment, settings: Settings) -> bool:
+    """Whether the engine starts only with a recurrent state for every sequence slot."""
+    minors, month = released(cells["version"])
+    late = max(minors) >= WITH_STATES if minors else month == "" or month >= "2026-04"
+    return run.engine.name.startswith("vllm") and late and not settings.eager
 
 
 def memory_run(cells: Cells) -> Deployment:
@@ -276,11 +293,15 @@ def memory_row(cells: Cells) -> Row:
         "kv_gib_per_gpu": rank.pool / GIB,
         "kv_tokens": held.kv_tokens,
         "cudagraph_gib": rank.graphs / GIB,
-    } | ({"max_concurrency": held.requests} if settings.max_length else {})
+    } | ({"max_concurrency": held.longest_requests} if settings.max_length else {})
     return Row(
         cells,
         predicted={column: float(value) for column, value in predicted.items()},
-        verdict=verdict(held, length_stated=settings.max_length is not None),
+        verdict=verdict(
+            held,
+            length_stated=settings.max_length is not None,
+            needs_states=needs_states(cells, run, settings),
+        ),
         group=run.group(gpu=gpu.name),
     )
 
