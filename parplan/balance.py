@@ -8,6 +8,7 @@ from parplan.calibration import Occasion
 from parplan.fit import LONGEST, Fit, Shortfall, fit, most_requests, shortfall
 from parplan.memory import Memory
 from parplan.planner import Plan, Problem
+from parplan.transformer import Compressed
 from parplan.units import written_bytes
 
 
@@ -173,6 +174,8 @@ def occasions(problem: Problem, plan: Plan) -> Iterator[Occasion]:
         yield "transfer"
     if plan.gpus > 1:
         yield "company"
+    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+        yield "compressed"
     yield "always"
 
 

@@ -106,8 +106,9 @@ class TwoPools(Value):
 Allocator: TypeAlias = Exact | Grouped | TwoPools
 
 
-Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "always"]
-"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs."""
+Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "compressed", "always"]
+"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs, for
+attention over a compressed cache."""
 
 
 class MemoryProfile(Value):
