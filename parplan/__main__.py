@@ -176,7 +176,7 @@ def run_validate(arguments: argparse.Namespace) -> str:
     except (OSError, ValueError) as error:
         raise BadInputError(f"{arguments.file}: {error}") from error
     if arguments.json:
-        return _json(validate.report_json(report))
+        return _json(validate.report_json(report, causes=catalog.causes()))
     worst = [
         f"  {column}, {validate.written_group(group)}"
         for column in report.measured
@@ -185,7 +185,8 @@ def run_validate(arguments: argparse.Namespace) -> str:
             validate.comparable(report, column), column, causes=catalog.causes(), most=5
         )
     ]
-    return "\n".join([validate.written_report(report), "", "worst groups", *worst])
+    written = validate.written_report(report, causes=catalog.causes())
+    return "\n".join([written, "", "worst groups", *worst])
 
 
 def run_log(arguments: argparse.Namespace) -> str:

@@ -4,7 +4,7 @@ Shapes: as in `memory`, [..., stages]; the last axis is one long where all pipel
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +31,12 @@ class Store:
     """Tokens kept at most. None: all."""
     chunked: bool = False
     """The window is a fixed chunk, not a sliding one."""
+    folded: int = 0
+    """Tokens that share one entry of a compressed cache. 0: not compressed."""
+    entry: float = 0.0
+    """Bytes of one entry of attention that compresses, in its window or beyond."""
+    index: float = 0.0
+    """Bytes of the index that stands beside one compressed entry."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,15 @@ class Charge:
     """Bytes for one request of the asked length."""
     logged_token: Array
     """Bytes of the pool for every token the engine's log speaks of."""
+    state: Array = field(default_factory=lambda: np.zeros(1))
+    """Bytes of the pool for every recurrent state that can be held. 0: none is, or each request brings its own."""
+
+
+MIXED_ENTRY_BITS = 8
+MIXED_ENTRY_BYTES = 584 / 512
+"""Bytes per element of an entry that is called 8-bit: of 512 elements 448 are, 64 rotary ones have 16 bits, and 8
+bytes of scales follow (`fp8_ds_mla` of DeepSeek-V4: vllm-project/vllm#47716, sgl-project/sglang#37138, read
+2026-11-30)."""
 
 
 def stores(
@@ -57,15 +72,15 @@ def stores(
     found: dict[tuple[object, ...], Store] = {}
     for block, here in kinds:
         for store in mixer_stores(block.mixer, precision, layout=layout, layers=here):
-            key = (store.window, store.chunked, store.per_token.tobytes(), store.state.tobytes())
-            same = found.get(key)
-            found[key] = Store(
-                layers=store.layers + (same.layers if same else 0.0),
-                per_token=store.per_token,
-                state=store.state,
-                window=store.window,
-                chunked=store.chunked,
+            key = (
+                store.window,
+                store.chunked,
+                store.folded,
+                store.per_token.tobytes(),
+                store.state.tobytes(),
             )
+            same = found.get(key)
+            found[key] = replace(store, layers=store.layers + (same.layers if same else 0.0))
     return tuple(found.values())
 
 
@@ -86,9 +101,22 @@ def mixer_stores(
             )
             return (Store(layers=layers, per_token=0 * share, state=share * whole),)
         case Compressed():
-            grows = (Store(layers=layers, per_token=share * beside, state=0 * share),) if beside else ()
-            per_token = share * cache.growing * element
-            return (Store(layers=layers, per_token=per_token, state=0 * share, window=cache.window), *grows)
+            if precision.kv.bits == MIXED_ENTRY_BITS:
+                element = MIXED_ENTRY_BYTES
+            beside = cache.compressed * element + cache.index * INDEX_BYTES
+            window = Store(
+                layers=layers,
+                per_token=share * cache.growing * element,
+                state=0 * share,
+                window=cache.window,
+                entry=cache.growing * element,
+            )
+            if mixer.ratio is None:
+                return (window,)
+            index = cache.index * mixer.ratio * INDEX_BYTES
+            return window, replace(
+                window, per_token=share * beside, window=None, folded=mixer.ratio, index=index
+            )
         case GroupedQuery() if not cache.growing:
             return ()
         case _:
@@ -166,7 +194,72 @@ def grouped_charge(
         tokens_per_block = np.fmin(tokens_per_block, np.where(store.layers > 0, block, np.nan))
     request = size * page * blocks
     per_block = size * page * groups / np.where(np.isfinite(tokens_per_block), tokens_per_block, 1.0)
-    return Charge(request=request, logged_token=per_block if allocator.logs == "blocks" else request / length)
+    recurrent = np.any([store.state.any(axis=-1) for store in kept], axis=0)[..., None]
+    return Charge(
+        request=request,
+        logged_token=per_block if allocator.logs == "blocks" else request / length,
+        state=np.where(recurrent, size * page, 0.0),
+    )
+
+
+PAGE = 256
+"""Tokens of a page of a compressed cache."""
+ALIGNED = 576
+"""Bytes pages of compressed caches are rounded up to."""
+WINDOW_BLOCK = 64
+STATES = {4: (8, 4), 128: (128, 8)}
+"""Tokens folded -> window and block of the 32-bit states they are folded from."""
+
+
+def tuples_of_block(first: Array, *, kinds: Sequence[Array]) -> Array:
+    """Layers of each kind that share a block: as many as leave the fewest places empty, [..., stages].
+
+    argmin over d of the sum over kinds of ceil(layers / d) d - layers
+
+    Args:
+        first: least it may be: layers of the commonest page size among the compressed caches.
+        kinds: layers of every kind.
+    """
+    most = int(max(np.max(kind) for kind in kinds))
+    tried = np.arange(1, max(most, 1) + 1)
+    empty = sum(np.ceil(kind[..., None] / tried) * tried - kind[..., None] for kind in kinds)
+    return tried[np.argmin(np.where(tried >= first[..., None], empty, np.inf), axis=-1)]
+
+
+def compressed_charge(kept: Sequence[Store], *, length: Tokens, in_flight: Tokens) -> Charge:
+    """Windows, compressed caches, indices and the states they are folded from, in pages that all kinds share.
+
+        request = pages x tuples x (bytes of one page of every size)
+
+    The states dominate: they are kept for every token of a window and of the steps in flight, four or eight to a page.
+    DeepSeek-V4-Flash with 16,384 tokens a step is charged 6.66 GiB for 30,000 tokens and 5.44 for 13,528, as logged
+    (vllm-project/vllm#44376).
+
+    Source: vLLM vllm/v1/core/kv_cache_utils.py (`group_and_unify_kv_cache_specs`, `_approximate_gcd`,
+    `_max_memory_usage_bytes_from_groups`), vllm/models/deepseek_v4/compressor.py (`CompressorStateCache`); page sizes
+    as vllm-project/vllm#54703 prints them. Read 2026-11-30.
+    """
+    windows = [store for store in kept if store.window]
+    folded = [store for store in kept if store.folded]
+
+    def page(size: float) -> float:
+        return float(np.ceil(size / ALIGNED) * ALIGNED)
+
+    sizes = {page(PAGE / store.folded * each) for store in folded for each in (store.entry, store.index)}
+    seeing = np.asarray(sum(store.layers for store in windows))
+    first = np.maximum.reduce([store.layers for store in folded])
+    tuples = tuples_of_block(first, kinds=[first, seeing, *(store.layers for store in folded)])
+
+    def recycled(layers: Array, *, window: int, block: int) -> Array:
+        tokens = np.minimum(window - 1 + in_flight, length)
+        return np.ceil(layers / tuples) * (np.ceil(tokens / block) + 1)
+
+    pages = np.ceil(length / PAGE) + recycled(seeing, window=windows[0].window or 0, block=WINDOW_BLOCK)
+    for store in folded:
+        window, block = STATES.get(store.folded, (store.folded, WINDOW_BLOCK))
+        pages = pages + recycled(store.layers, window=window, block=block)
+    request = np.asarray(pages * tuples * sum(sorted(sizes)))
+    return Charge(request=request, logged_token=request / length)
 
 
 def charged_blocks(
@@ -182,6 +275,35 @@ def charged_blocks(
     seen = store.window + batched_tokens - (0 if store.chunked else 1)
     edge = 0 if store.chunked else 1
     return np.ceil(np.minimum(seen, length) / block) + edge
+
+
+def admission(
+    kept: Sequence[Store],
+    *,
+    allocator: Allocator,
+    length: Tokens,
+    in_flight: Tokens,
+    drafts: int = 0,
+    prefix_caching: bool = False,
+) -> Charge:
+    """What an engine wants free before it lets a request in, and reckons with in its log, [..., stages].
+
+    It is what `charge` takes where every step is as long as all that are in flight; compressed caches have states as
+    well, of which a request that runs keeps few.
+
+    Args:
+        in_flight: tokens that are scheduled and not yet done.
+    """
+    if isinstance(allocator, Grouped) and any(store.folded for store in kept):
+        return compressed_charge(kept, length=length, in_flight=in_flight)
+    return charge(
+        kept,
+        allocator=allocator,
+        length=length,
+        batched_tokens=in_flight,
+        drafts=drafts,
+        prefix_caching=prefix_caching,
+    )
 
 
 def charge(

@@ -8,6 +8,7 @@ from parplan.calibration import Occasion
 from parplan.fit import LONGEST, Fit, Shortfall, fit, most_requests, shortfall
 from parplan.memory import Memory, profiled_encoder
 from parplan.planner import Plan, Problem
+from parplan.transformer import Compressed
 from parplan.units import written_bytes
 
 
@@ -38,7 +39,7 @@ class Balance:
     kv_tokens: int
     """Tokens the replica's pools hold, as the engine's log counts them."""
     requests: float
-    """Largest concurrency at the asked length by the pools alone, not rounded, as a log prints it."""
+    """Largest concurrency of the longest requests the engine expects, not rounded, as a log prints it."""
     length: int
     """Tokens of a request."""
     concurrency: int
@@ -98,8 +99,9 @@ class Balance:
         """What the pools hold, in the words of a log; empty where the engine does not come up."""
         if not self.starts:
             return ""
+        longest = self.problem.settings.max_length or self.length
         return (
-            f"KV cache size: {self.kv_tokens:,} tokens; maximum concurrency for {self.length:,} tokens per request: "
+            f"KV cache size: {self.kv_tokens:,} tokens; maximum concurrency for {longest:,} tokens per request: "
             f"{self.requests:,.2f}x."
         )
 
@@ -174,6 +176,8 @@ def occasions(problem: Problem, plan: Plan) -> Iterator[Occasion]:
         yield "transfer"
     if plan.gpus > 1:
         yield "company"
+    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+        yield "compressed"
     yield "always"
 
 
@@ -188,7 +192,7 @@ def balance(problem: Problem, plan: Plan) -> Balance:
         together=Entry("Together", float(memory.needed), float(memory.reserved)),
         kv_ideal=float(memory.kv_needed_ideal),
         kv_tokens=int(memory.kv_tokens),
-        requests=float(memory.requests),
+        requests=float(memory.longest_requests),
         length=problem.workload.length,
         concurrency=problem.workload.concurrency,
         uncounted=tuple(said[when] for when in occasions(problem, plan) if when in said),

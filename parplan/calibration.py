@@ -35,8 +35,10 @@ class Shared(Value):
     """With one GPU."""
     pair: dict[Fabric, Amount]
     """With two, by the fabric between them."""
-    doubling: Amount = 0
-    """More for each doubling of the ranks beyond two."""
+    doubling: dict[Fabric, Amount] = Field(default_factory=dict)
+    """More for each doubling of the ranks beyond two, by the fabric. Absent: nothing."""
+    staged: Amount | None = None
+    """With pipeline stages of one GPU each. None: as alone."""
 
 
 class Slack(Value):
@@ -104,8 +106,9 @@ class TwoPools(Value):
 Allocator: TypeAlias = Exact | Grouped | TwoPools
 
 
-Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "always"]
-"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs."""
+Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "compressed", "always"]
+"""When an engine takes more memory: for images and sound, to draft tokens, to move experts, with several GPUs, for
+attention over a compressed cache."""
 
 
 class MemoryProfile(Value):
@@ -138,6 +141,10 @@ class MemoryProfile(Value):
     """Logits of every sequence slot, in 32-bit copies, alive when the profile run samples."""
     forward_copies: float = Field(ge=0)
     """1: the activations of one layer over one step's tokens; 0: none."""
+    layer_states: float = Field(default=2, ge=0)
+    """Hidden states alive at the widest point of a layer: the residual and its input."""
+    passed_states: float = Field(default=0, ge=0)
+    """Hidden states more on a stage that passes them on."""
     index_lengths: float = Field(default=0, ge=0)
     """Requests of the longest length whose sparse-index keys the prefill workspace holds."""
     rotary_entry: float = Field(default=0, ge=0)
@@ -156,6 +163,9 @@ class MemoryProfile(Value):
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]
     """Default sequence slots (vLLM `max_num_seqs`)."""
+    steps_in_flight: int = Field(default=1, ge=1)
+    """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
+    pipeline stages at least one for each."""
     allocator: Allocator = Field(discriminator="kind")
 
 

@@ -140,7 +140,7 @@ def point(law: Law, cells: Cells) -> Point:
     value = number(cells[law.column])
     if run.engine.name != law.engine or not value or not law.speaks(run):
         raise RowError(f"says nothing about {law.name}")
-    settings, gpu = settings_of(cells, engine=run.engine), memory_gpu(cells)
+    settings, gpu = settings_of(cells, run), memory_gpu(cells)
     length = settings.max_length or run.transformer.context_length
 
     def amount(of: object) -> float:

@@ -84,6 +84,13 @@ def test_a_draft_is_said_to_verify_in_uncounted_buffers() -> None:
     assert "drafted" in of(Scenario(draft=2)).left_out
 
 
+def test_what_a_step_over_a_compressed_cache_takes_is_said_not_to_be_counted() -> None:
+    assert (
+        "for every token of a step"
+        in of(Scenario(model="deepseek-ai/DeepSeek-V4-Flash", gpu="h200-sxm")).left_out
+    )
+
+
 def test_every_engine_but_the_ideal_says_what_it_does_not_count_with_images() -> None:
     silent = {name for name, engine in catalog.engines().items() if "towers" not in engine.memory.uncounted}
     assert silent == {"ideal"}

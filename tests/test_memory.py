@@ -1,7 +1,7 @@
 """Memory of the worst rank: parts sum to the whole, budgets follow each engine, caches what its allocator takes."""
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.allocator import Store, charge, exact_charge, grouped_charge, two_pool_charge
+from parplan.allocator import (
+    Store,
+    admission,
+    charge,
+    exact_charge,
+    grouped_charge,
+    stores,
+    tuples_of_block,
+    two_pool_charge,
+)
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
 from parplan.layout import Layout
@@ -25,12 +34,13 @@ from parplan.memory import (
     graph_sizes,
     memory,
     replica_memory,
+    shared_bytes,
     worst_rank,
 )
 from parplan.planner import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
-from parplan.work import all_stages
+from parplan.work import all_stages, distinct_stages
 from parplan.workload import Workload
 
 LLAMA_8B = "meta-llama/Meta-Llama-3.1-8B"
@@ -534,6 +544,85 @@ def test_pages_grow_until_a_state_fits() -> None:
     kept = [group(12, 1024), group(36, 0, state=548_864)]
     charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, batched_tokens=8192)
     assert charged.request / GIB == pytest.approx(3.02, abs=0.01)
+
+
+def compressing(*, full: int, fourfold: int, farther: int) -> list[Store]:
+    """DeepSeek-V4's layers with an FP8 cache: windows only, four tokens an entry and an index, 128 tokens an entry."""
+    window = group(full + fourfold + farther, 584, window=128)
+    beyond = group(0, 0)
+    return [
+        window,
+        replace(beyond, layers=np.array([float(fourfold)]), folded=4, entry=584.0, index=132.0),
+        replace(beyond, layers=np.array([float(farther)]), folded=128, entry=584.0),
+    ]
+
+
+@pytest.mark.parametrize(("length", "gib"), [(30_000, 6.66), (13_528, 5.44)])
+def test_states_of_the_tokens_in_flight_dominate_a_compressed_cache(length: int, gib: float) -> None:
+    """DeepSeek-V4-Flash with 16,384 tokens a step: both figures of one log (vllm-project/vllm#44376)."""
+    kept = compressing(full=2, fourfold=21, farther=20)
+    charged = admission(kept, allocator=UNIFORM, length=length, in_flight=16_384)
+    assert charged.request / GIB == pytest.approx(gib, abs=0.005)
+    assert charged.logged_token == pytest.approx(charged.request / length)
+
+
+def test_layers_of_a_compressed_cache_share_blocks_so_that_few_places_are_empty() -> None:
+    """21, 43, 21 and 20 layers in blocks of 22 leave five places; in blocks of 21 they would leave 22."""
+    kinds = [np.array([float(count)]) for count in (21, 43, 21, 20)]
+    assert tuples_of_block(kinds[0], kinds=kinds) == 22
+
+
+def test_a_compressed_cache_is_charged_by_its_whole_model() -> None:
+    """The catalogue's DeepSeek-V4-Flash on two GH200 is charged what its layers are."""
+    transformer = catalog.model("deepseek-ai/DeepSeek-V4-Flash").transformer
+    precision = chosen_precision(transformer, weights=None, kv=None, formats=catalog.formats())
+    layout = Layout(tensor=2, expert=2)
+    kept = stores(transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout))
+    same = compressing(full=2, fourfold=21, farther=20)
+    charged, expected = (
+        admission(one, allocator=UNIFORM, length=30_000, in_flight=16_384).request for one in (kept, same)
+    )
+    assert charged == pytest.approx(expected)
+
+
+def test_windows_keep_the_blocks_of_steps_in_flight() -> None:
+    """vLLM since 0.26 schedules a step before the last one is done: as if steps were twice as long, for windows."""
+    profile = catalog.engines()["vllm"].memory
+    assert profile.steps_in_flight == 2
+
+    def longest(*, steps: int, tokens: int) -> float:
+        engine = catalog.engines()["vllm"]
+        waiting = engine.model_copy(update={"memory": profile.model_copy(update={"steps_in_flight": steps})})
+        return float(
+            memory(
+                model(GEMMA), plain(model(GEMMA)), layout=Layout(tensor=2), gpu=catalog.gpus()["h100-sxm"],
+                engine=waiting, workload=Workload(prompt=100_000, output=1), concurrency=1,
+                settings=Settings(max_batched_tokens=tokens),
+            ).longest
+        )  # fmt: skip
+
+    assert longest(steps=2, tokens=8192) == longest(steps=1, tokens=16_384) > longest(steps=1, tokens=8192)
+
+
+def test_buffers_of_collectives_grow_with_the_ranks_on_fast_links_only() -> None:
+    """vLLM 0.26 logs 0.95 GiB on each of four GPUs and 1.74 on each of eight; PCIe 0.20 to 0.36 with two to sixteen."""
+    shared, known = catalog.engines()["vllm"].memory.non_torch, catalog.gpus()
+    four, eight = (float(shared_bytes(shared, ranks=ranks, gpu=known["h200-sxm"])) / GIB for ranks in (4, 8))
+    assert [four, eight] == pytest.approx([0.95, 1.74], rel=0.06)
+    slow = [float(shared_bytes(shared, ranks=ranks, gpu=known["l40s"])) / GIB for ranks in (2, 4, 16)]
+    assert slow == pytest.approx([0.3] * 3)
+    assert float(shared_bytes(shared, ranks=1, gpu=known["l40s"], stages=3)) / GIB == pytest.approx(0.07)
+
+
+def test_a_stage_that_passes_on_holds_what_it_passes() -> None:
+    """The first of three stages of Qwen3-8B peaks at 0.96 GiB with 8,192 tokens a step (llm-d-planner#205)."""
+    ranks = replica_memory(
+        model("Qwen/Qwen3-8B"), plain(model("Qwen/Qwen3-8B")), layout=Layout(pipeline=3),
+        gpu=catalog.gpus()["h100-sxm"], engine=catalog.engines()["vllm-0.17"],
+        workload=Workload(prompt=8191, output=1), concurrency=1,
+    )  # fmt: skip
+    assert float(ranks[0].each.activations) / GIB == pytest.approx(0.96, rel=0.03)
+    assert float(ranks[-1].each.activations) / GIB > 2
 
 
 def test_without_windows_or_states_nothing_is_padded() -> None:

@@ -273,6 +273,19 @@ def test_a_compressed_cache_is_fp8_where_vllm_has_no_other(kv: str, gpu: str, *,
     assert ("compressed-cache" in rules_broken(of, Layout(tensor=8))) == broken
 
 
+def test_every_slot_needs_a_recurrent_state_where_graphs_are_recorded() -> None:
+    """vLLM: "max_num_seqs (256) exceeds available Mamba cache blocks", as people report of such models on 48 GB."""
+    of = problem("Qwen/Qwen3.5-35B-A3B", "fp8", gpu="l40s")
+    found = next(one for one in objections(case_for(of, Layout())) if one.rule == "state-slots")
+    assert "256 slots" in found.reason
+    fewer = int(re.findall(r"[\d,]+", found.fix)[0].replace(",", ""))
+    lowered = replace(of, settings=Settings(max_num_seqs=fewer))
+    assert "state-slots" not in rules_broken(lowered, Layout())
+    assert "state-slots" not in rules_broken(replace(of, settings=Settings(eager=True)), Layout())
+    assert "state-slots" not in rules_broken(replace(of, engine=catalog.engines()["sglang"]), Layout())
+    assert "state-slots" not in rules_broken(problem(LLAMA, gpu="l40s"), Layout())
+
+
 @pytest.mark.parametrize(
     ("engine", "layout", "rule"),
     [

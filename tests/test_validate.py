@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parplan import catalog
+from parplan.calibration import Cause
 from parplan.layout import Layout
 from parplan.memory import memory
 from parplan.serving import serve
@@ -144,7 +145,20 @@ def test_a_timed_row_is_predicted() -> None:
         ({"engine": "lmdeploy"}, "not modelled"),
         ({"n_gpus": "4", "tp": ""}, "layout not stated"),
         ({"n_gpus": "2+"}, "not one number"),
+        ({"n_gpus": "2-4"}, "not one number"),
         ({"tp": "0"}, "whole number"),
+        ({"tp": ">=2"}, "not one number"),
+        ({"n_gpus": "2", "tp": "4"}, "another number of GPUs"),
+        ({"n_gpus": "", "gpu": "8x H100 80GB", "tp": ""}, "layout not stated"),
+        ({"tp": "TP2", "pp": "PP2", "n_gpus": "2"}, "another number of GPUs"),
+        ({"tp": "tp=8,pp=2", "n_gpus": "16"}, "contradicts itself"),
+        ({"ep": "some"}, "neither on nor off"),
+        ({"weight_quant": "MXFP4"}, "4-bit float builds"),
+        ({"weight_quant": "GPTQ-Int8"}, "weight format"),
+        ({"weight_quant": "w4a16 g64"}, "weight format"),
+        ({"weight_quant": "fp32"}, "weight format"),
+        ({"model": "org/Llama-3.1-8B-GGUF", "weight_quant": ""}, "weight format"),
+        ({"model": "Qwen-7B"}, "not in the catalogue"),
     ],
 )
 def test_what_is_unknown_is_skipped_with_the_reason(changed: dict[str, str], reason: str) -> None:
@@ -159,9 +173,15 @@ def test_what_is_unknown_is_skipped_with_the_reason(changed: dict[str, str], rea
         {"gpu": "some GPU", "gpu_mem_gb": "80"},
         {"gpu": "", "gpu_mem_gb": ""},
         {"gpu": "some GPU", "n_gpus": "2", "tp": "2"},
+        {"gpu": "GB10 (DGX Spark)", "gpu_mem_gb": "121.69"},
         {"gpu_memory_utilization": "0.80/0.93"},
         {"gpu_memory_utilization": "7"},
         {"version": "nightly"},
+        {"version": "0.16-0.18"},
+        {"gpu": "H200"},
+        {"max_model_len": "32768/65536"},
+        {"max_num_batched_tokens": "0"},
+        {"enforce_eager": "perhaps"},
     ],
 )
 def test_without_a_gpu_a_budget_or_a_version_only_the_weights_are_predicted(changed: dict[str, str]) -> None:
@@ -171,10 +191,118 @@ def test_without_a_gpu_a_budget_or_a_version_only_the_weights_are_predicted(chan
     assert row.verdict == ""
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gpu": "8x H100 80GB", "n_gpus": "1"},
+        {"gpu_mem_gb": "79.19 GiB"},
+        {"gpu_mem_gb": "79.19 (84.2 GB)"},
+        {"n_gpus": "1x"},
+        {"tp": "TP1", "pp": "none", "dp": "", "ep": "off"},
+        {"gpu_memory_utilization": "95%"},
+        {"gpu_memory_utilization": "gmu 0.95 (set)"},
+        {"max_model_len": "8K", "max_num_batched_tokens": "8,192 tokens"},
+        {"max_num_batched_tokens": "default"},
+        {"enforce_eager": "no"},
+        {"kv_dtype": "half"},
+        {"weight_quant": "none"},
+        {"weight_quant": "float16 (unquantised)"},
+        {"version": "v0.19.1rc2"},
+        {"version": "nightly 2026-3"},
+        {"engine": "vLLM (V1)"},
+        {"model": "Llama 3.1 8B"},
+        {"model": "8B instruct model (llama3.1-8b, merged)"},
+        {"notes": "--max-num-seqs 1024"},
+    ],
+)
+def test_the_same_said_in_other_words_is_predicted_the_same(changed: dict[str, str]) -> None:
+    assert one(LOGGED | changed).predicted == pytest.approx(one(LOGGED).predicted)
+
+
+@pytest.mark.parametrize(
+    ("changed", "same_as"),
+    [
+        ({"enforce_eager": "yes"}, {"enforce_eager": "true"}),
+        ({"enforce_eager": "--enforce-eager"}, {"enforce_eager": "true"}),
+        ({"kv_dtype": "auto (fp8)"}, {"kv_dtype": "fp8"}),
+        ({"kv_dtype": "fp8_e5m2"}, {"kv_dtype": "fp8"}),
+        ({"weight_quant": "fp8 w8a8"}, {"weight_quant": "fp8"}),
+        ({"weight_quant": "W8A8"}, {"weight_quant": "int8"}),
+        ({"weight_quant": "W4A16"}, {"weight_quant": "AWQ-INT4"}),
+        ({"n_gpus": "2", "tp": "TP2"}, {"n_gpus": "2", "tp": "2"}),
+        ({"n_gpus": "", "gpu": "2x H100", "tp": "2 (per author)"}, {"n_gpus": "2", "tp": "2"}),
+        ({"n_gpus": "4", "tp": "TP2 PP2", "pp": ""}, {"n_gpus": "4", "tp": "2", "pp": "2"}),
+        ({"version": "0.7.4-dev (V1)"}, {"version": "0.10.2"}),
+        ({"version": "2024-11"}, {"version": "0.6.4 (V0)"}),
+    ],
+)
+def test_words_that_change_something_change_it(changed: dict[str, str], same_as: dict[str, str]) -> None:
+    said, meant = one(LOGGED | changed).predicted, one(LOGGED | same_as).predicted
+    assert said == meant
+    assert said != one(LOGGED).predicted
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("bnb-nf4", "bnb-nf4"),
+        ("bitsandbytes", "bnb-nf4"),
+        ("GGUF Q4_K_M", "q4_k_m"),
+        ("IQ4_XS", "iq4_xs"),
+        ("int4 experts (compressed-tensors g32), rest bf16", "int4-g32"),
+        ("awq (marlin)", "int4-g128"),
+        ("NVFP4", "nvfp4"),
+        ("mxfp4 (Marlin weight-only)", "mxfp4"),
+        ("dynamic fp8", "fp8"),
+    ],
+)
+def test_weight_formats_are_known_by_the_names_people_give_them(words: str, name: str) -> None:
+    found = weight_format("org/Model-8B", stated=words)
+    assert found
+    assert found.name == name
+
+
+def test_a_name_means_its_own_build() -> None:
+    """Kimi-K2-Thinking is published in four bits, Kimi-K2-Instruct in eight; Qwen3.6 alone is not NVIDIA's."""
+    assert transformer_named("Kimi-K2-Thinking", weights=None).name == "moonshotai/Kimi-K2-Thinking"
+    assert transformer_named("Qwen3.6-35B-A3B", weights=None).name == "Qwen/Qwen3.5-35B-A3B"
+    assert "NVFP4" in transformer_named("nvidia/Qwen3.6-35B-A3B-NVFP4", weights=None).name
+    assert transformer_named("27B hybrid (Qwen3.x-27B, FP8 weights)", weights=None).name == "Qwen/Qwen3.5-27B"
+
+
 def test_a_gpu_that_is_alone_needs_no_name_but_the_size_its_driver_reports() -> None:
     named, unnamed = one(LOGGED), one(LOGGED | {"gpu": "some 80 GB card"})
     assert unnamed.predicted == named.predicted
     assert unnamed.group["gpu"] == "some 80 GB card"
+
+
+def test_cards_without_a_name_the_catalogue_knows_are_joined_by_pcie() -> None:
+    known, unknown = (
+        one(LOGGED | {"gpu": gpu, "gpu_mem_gb": "23.57", "n_gpus": "2", "tp": "2"})
+        for gpu in ("RTX 4090", "RTX 3090")
+    )
+    assert unknown.predicted == known.predicted
+    assert unknown.group["gpu"] == "RTX 3090"
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "share"),
+    [
+        ("0.4.4 (2025-03)", {}, 0.88),
+        ("0.3.x (2024-10)", {"n_gpus": "8", "tp": "8"}, 0.81),
+        ("0.4.10", {}, None),
+    ],
+)
+def test_sglang_took_a_share_by_its_ranks(version: str, layout: dict[str, str], share: float | None) -> None:
+    """Llama-3.1-8B on one H100 had 54.04 GiB of cache (sgl-project/sglang#4760)."""
+    told = LOGGED | layout | {"engine": "sglang", "version": version}
+    row = one(told | {"gpu_memory_utilization": ""})
+    if share is None:
+        assert set(row.predicted) == {"weights_gib_per_gpu"}
+    else:
+        assert row.predicted == one(told | {"gpu_memory_utilization": str(share)}).predicted
+    if share == 0.88:
+        assert row.predicted["kv_gib_per_gpu"] == pytest.approx(54.04, rel=0.005)
 
 
 def test_the_first_vllm_knew_no_windows() -> None:
@@ -185,6 +313,76 @@ def test_the_first_vllm_knew_no_windows() -> None:
     )
     assert first["kv_gib_per_gpu"] * GIB / first["kv_tokens"] == pytest.approx(496 * 1024)
     assert later["kv_gib_per_gpu"] * GIB / later["kv_tokens"] > 496 * 1024  # groups of equal size, padded
+
+
+def test_the_first_vllm_kept_products_of_mla_beside_their_factors() -> None:
+    """DeepSeek-R1 on eight H200 logs 83.88 GiB of weights in 0.7, of a checkpoint that cuts to 79.3."""
+    told = {"model": "deepseek-ai/DeepSeek-R1", "weight_quant": "fp8", "notes": "", "gpu": "H200", "gpu_mem_gb": "",
+            "n_gpus": "8", "tp": "8"}  # fmt: skip
+    absorbed, plain = (
+        one(LOGGED | told | {"version": version}).predicted["weights_gib_per_gpu"]
+        for version in ("0.7.3 (V0)", "0.8.5 (V0)")
+    )
+    assert absorbed == pytest.approx(83.88, rel=0.01)
+    assert absorbed - plain == pytest.approx(4.05, abs=0.01)
+
+
+@pytest.mark.parametrize(("length", "logged"), [("20000", 2.07), ("29000", 2.99)])
+def test_the_first_vllm_ran_prompts_whole(length: str, logged: float) -> None:
+    """Llama-3.1-8B on one RTX 3090: vllm-project/vllm#10517."""
+    told = {"version": "0.6.4", "max_model_len": length, "max_num_batched_tokens": "", "notes": ""}
+    row = one(LOGGED | told | {"gpu": "RTX 3090", "gpu_mem_gb": "23.57"})
+    assert row.predicted["activation_peak_gib"] == pytest.approx(logged, rel=0.01)
+
+
+def test_the_first_vllm_sampled_for_as_many_sequences_as_images_let() -> None:
+    """Qwen2.5-VL-7B on four A100 logs a peak of 0.32 GiB, images included; 256 sequences would take 1.4 (M138)."""
+    told = {"version": "0.8.x (V0)", "model": "Qwen/Qwen2.5-VL-7B-Instruct", "notes": ""}
+    row = one(
+        LOGGED | told | {"n_gpus": "4", "tp": "4", "max_model_len": "3072", "max_num_batched_tokens": ""}
+    )
+    assert 0.2 < row.predicted["activation_peak_gib"] < 0.32
+
+
+@pytest.mark.parametrize(
+    ("version", "per_token"), [("0.8.5 (V0)", 61 * 640 * 2), ("0.6.6", 61 * 16 * 2 * 256 * 2)]
+)
+def test_the_first_vllm_padded_latents_or_expanded_them(version: str, per_token: int) -> None:
+    """DeepSeek-R1 took 78,080 bytes a token on every rank; before 0.7 keys and values of all heads were kept."""
+    told = {"version": version, "model": "deepseek-ai/DeepSeek-R1", "weight_quant": "fp8", "notes": ""}
+    row = one(LOGGED | told | {"gpu": "H200", "gpu_mem_gb": "139.81", "n_gpus": "8", "tp": "8"})
+    assert row.predicted["kv_gib_per_gpu"] * GIB / row.predicted["kv_tokens"] == pytest.approx(per_token)
+
+
+def test_windows_keep_steps_in_flight_since_they_are_scheduled_ahead() -> None:
+    """A million tokens of DeepSeek-V4-Flash on eight B200 with 8,192 a step: 20.43 of them fit in 0.25.0 (M203)."""
+    told = {"model": "deepseek-ai/DeepSeek-V4-Flash", "weight_quant": "native", "kv_dtype": "fp8", "n_gpus": "8",
+            "tp": "8", "ep": "8", "gpu": "B200", "gpu_mem_gb": "", "max_model_len": "1048576"}  # fmt: skip
+    before, after = (one(LOGGED | told | {"version": version}).predicted for version in ("0.25.0", "0.26.0"))
+    assert before["max_concurrency"] == pytest.approx(20.43, rel=0.06)
+    assert after["max_concurrency"] < 0.75 * before["max_concurrency"]
+
+
+@pytest.mark.parametrize(("version", "eager", "verdict"), [
+    ("0.22.0", "false", "no-start"), ("0.22.0", "true", "ok"), ("0.18.0", "false", "ok")
+])  # fmt: skip
+def test_an_engine_that_records_graphs_wants_a_state_for_every_slot(
+    version: str, eager: str, verdict: str
+) -> None:
+    """vLLM pull request 38270: "max_num_seqs (1024) exceeds available Mamba cache blocks"."""
+    told = {"model": "Qwen/Qwen3.5-27B", "weight_quant": "fp8", "gpu": "L40S", "gpu_mem_gb": "44.39", "notes": "",
+            "max_model_len": "", "max_num_batched_tokens": "", "gpu_memory_utilization": ""}  # fmt: skip
+    assert one(LOGGED | told | {"version": version, "enforce_eager": eager}).verdict == verdict
+
+
+def test_a_row_may_be_about_the_rank_of_another_stage_than_the_fullest() -> None:
+    told = {"n_gpus": "3", "pp": "3", "model": "Qwen/Qwen3-8B"}
+    rows = {
+        stage: one(LOGGED | told | {"notes": f"rank {stage} of 3 stages"}).predicted for stage in range(3)
+    }
+    assert rows[0]["weights_gib_per_gpu"] == pytest.approx(5.48, rel=0.01)
+    assert rows[1]["weights_gib_per_gpu"] < rows[0]["weights_gib_per_gpu"]
+    assert rows[0]["kv_tokens"] == rows[1]["kv_tokens"] == rows[2]["kv_tokens"]
 
 
 def test_an_engine_built_before_it_serves_holds_a_tied_head_twice() -> None:
@@ -263,14 +461,32 @@ def test_a_checkpoint_in_the_stated_format_comes_first() -> None:
         ("NVIDIA RTX 5090", None, "rtx-5090"),
         ("RTX 4090-class", None, "rtx-4090"),
         ("mi300x", None, "mi300x"),
-        ("L40S/A40-class", 44.39, "l40s"),
-        ("184.31 GiB Blackwell (GB200-class)", 184.31, "gb200-nvl72"),
+        ("L40S/A40-class", 44.39 * GIB, "l40s"),
+        ("184.31 GiB Blackwell (GB200-class)", 184.31 * GIB, "gb200-nvl72"),
+        ("8x H100 80GB", None, "h100-sxm"),
+        ("H100 x8", None, "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", None, "h100-sxm"),
+        ("NVIDIA A100-SXM4-80GB", None, "a100-sxm-80"),
+        ("A100 80GB PCIe", None, "a100-pcie-80"),
+        ("Tesla V100-SXM2-16GB", None, "v100-sxm-16"),
+        ("NVIDIA GeForce RTX 4090", None, "rtx-4090"),
+        ("RTX5090", None, "rtx-5090"),
+        ("AMD Instinct MI300X", None, "mi300x"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None, "rtx-pro-6000-workstation"),
     ],
 )
 def test_gpus_are_known_by_the_names_people_give_them(name: str, size: float | None, found: str) -> None:
     gpu = gpu_named(name, size=size)
     assert gpu.name == found
     assert gpu.memory == (size or catalog.gpus()[found].memory)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("H200", 79.19), ("RTX 4090", 47.4), ("RTX 4090 48GB", None), ("H20 141GB", None)]
+)
+def test_a_gpu_of_another_size_is_not_the_one_of_its_name(name: str, size: float | None) -> None:
+    with pytest.raises(RowError):
+        gpu_named(name, size=size and size * GIB)
 
 
 @pytest.mark.parametrize("name", ["", "24 GB GPU", "H1000", "L40S/A40-class", "A10/A10G 24GB"])
@@ -395,6 +611,14 @@ def test_rows_are_written_with_predictions_beside_them(tmp_path: Path) -> None:
     assert "not in the catalogue" in unknown["skipped"]
 
 
+def test_wrong_verdicts_are_explained_where_the_cause_is_known() -> None:
+    cause = Cause(of={"gpu": "h100-sxm"}, columns=("outcome",), why="The fan was broken.")
+    report = report_of([LOGGED | {"outcome": "oom: really"}], columns=list(LOGGED))
+    assert "The fan was broken." in written_report(report, causes=[cause])
+    assert report_json(report, causes=[cause])["verdicts"]["wrong"][0]["why"] == "The fan was broken."
+    assert "Not known why." in written_report(report)
+
+
 def test_a_report_counts_names_reasons_and_lists_wrong_verdicts(tmp_path: Path) -> None:
     rows = [LOGGED, LOGGED | {"model": ""}, LOGGED | {"id": "A3", "outcome": "oom: really"}]
     report = validation(write(tmp_path / "in.csv", rows))
@@ -460,7 +684,7 @@ def test_a_benchmark_is_predicted_and_grouped_by_its_kind() -> None:
         ({"mode": "decode-only(simulated MTP, slow attention)"}, "computed figure"),
         ({"framework": "vLLM", "fw_version": "2023-11"}, "CUDA graphs"),
         ({"gpu": "TPU v5e"}, "not in the catalogue"),
-        ({"weight_dtype": "q4_k_m"}, "weight format"),
+        ({"weight_dtype": "q4_k_xl"}, "weight format"),
     ],
 )
 def test_a_benchmark_that_says_too_little_is_skipped(changed: dict[str, str], reason: str) -> None:

@@ -19,10 +19,17 @@ LOGIT_BYTES = 4.0
 """Samplers work on 32-bit logits."""
 
 
-def shared_bytes(shared: Shared, *, ranks: Count, gpu: Gpu) -> Bytes:
-    """Bytes a rank spends on its company: alone, or pair + doubling x log2(ranks / 2)."""
-    together = shared.pair[gpu.fabric] + shared.doubling * np.log2(np.maximum(ranks, 2) / 2)
-    return np.where(np.asarray(ranks) > 1, together, shared.alone)
+def shared_bytes(shared: Shared, *, ranks: Count, gpu: Gpu, stages: Count = 1) -> Bytes:
+    """Bytes a rank spends on its company: alone, or pair + doubling x log2(ranks / 2).
+
+    Args:
+        stages: pipeline stages beside it.
+    """
+    doublings = np.log2(np.maximum(ranks, 2) / 2)
+    together = shared.pair[gpu.fabric] + shared.doubling.get(gpu.fabric, 0.0) * doublings
+    staged = shared.alone if shared.staged is None else shared.staged
+    alone = np.where(np.asarray(stages) > 1, staged, shared.alone)
+    return np.where(np.asarray(ranks) > 1, together, alone)
 
 
 def graph_sizes(largest: Count) -> Count:
@@ -40,14 +47,16 @@ def graph_sizes(largest: Count) -> Count:
     return np.asarray(np.minimum(most, 3) + eighths + sixteenths)
 
 
-def block_activation_bytes(block: Block, *, hidden: int, tokens: Tokens, layout: Layout) -> Array:
+def block_activation_bytes(
+    block: Block, *, hidden: int, tokens: Tokens, layout: Layout, states: float
+) -> Array:
     """Temporary tensors of one layer's feed-forward part at its peak, the widest point of a layer.
 
-        16-bit x tokens x (2 hidden + 3 width / tensor + expert workspace)
+        16-bit x tokens x (states x hidden + 3 width / tensor + expert workspace)
 
-    The residual and the layer's input, the gate and up products, and their activated product live at once.
+    Hidden states, the gate and up products, and their activated product live at once.
     """
-    elements = 2.0 * hidden + 0 * np.asarray(layout.tensor)
+    elements = states * hidden + 0 * np.asarray(layout.tensor)
     if block.dense:
         elements = elements + 3 * block.dense.width / np.asarray(layout.tensor)
     return np.asarray(
@@ -162,14 +171,26 @@ def stage_activation_bytes(
     tokens, blocks = told.batched_tokens, transformer.blocks
     held: Array = np.max([expert_workspace_elements(block, layout=layout) for block in blocks], axis=0)
     widest: Array = np.max(
-        [block_activation_bytes(b, hidden=transformer.hidden, tokens=tokens, layout=layout) for b in blocks],
+        [
+            block_activation_bytes(
+                block,
+                hidden=transformer.hidden,
+                tokens=tokens,
+                layout=layout,
+                states=profile.layer_states,
+            )
+            for block in blocks
+        ],
         axis=0,
     )
     kept = held if precision.weights["routed_experts"].bits >= KEPT_BITS else 0.0
     logits = profile.sampler_copies * told.sequences * transformer.vocabulary * LOGIT_BYTES
     states = ACTIVATION_BYTES * tokens * (transformer.hidden + kept)
     sampling = np.asarray(logits + profile.forward_copies * states)[..., None]
-    layers = np.asarray(profile.forward_copies * widest)[..., None]
+    passed = np.where(
+        stages.last > 0, 0.0, profile.passed_states * ACTIVATION_BYTES * tokens * transformer.hidden
+    )
+    layers = profile.forward_copies * (np.asarray(widest)[..., None] + passed)
     peak = np.where(stages.last > 0, np.maximum(layers, sampling), layers)
     index = index_workspace_bytes(transformer, profile=profile, length=np.asarray(told.length)[..., None])
     if encoder := profiled_encoder(transformer, profile=profile):

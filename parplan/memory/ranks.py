@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parplan.allocator import charge, exact_charge, stores
+from parplan.allocator import admission, charge, exact_charge, stores
 from parplan.calibration import Engine, MemoryProfile
 from parplan.formats import Component, Precision
 from parplan.hardware import Gpu
@@ -50,7 +50,9 @@ def stage_budgets(
             transformer, precision, profile=profile, layout=layout, stages=stages, told=told
         )
         + stage_transfer_bytes(transformer, weights, profile=profile, stages=stages, settings=settings),
-        "non_torch": np.asarray(shared_bytes(profile.non_torch, ranks=team, gpu=gpu))[..., None],
+        "non_torch": np.asarray(
+            shared_bytes(profile.non_torch, ranks=team, gpu=gpu, stages=np.asarray(layout.pipeline))
+        )[..., None],
         "graphs": stage_graph_bytes(transformer, profile=profile, stages=stages, largest=told.largest_graph),
     }
     parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
@@ -87,22 +89,26 @@ def stage_charges(
 ) -> Charges:
     """What pipeline stages' pools are charged for one request, [..., stages]."""
     kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
-    asked, longest = (
-        charge(
-            kept,
-            allocator=profile.allocator,
-            length=tokens,
-            batched_tokens=told.batched_tokens,
-            drafts=settings.drafts,
-            prefix_caching=settings.prefix_caching,
-        )
-        for tokens in (length, np.asarray(told.length)[..., None])
+    ahead = profile.steps_in_flight > 1
+    steps = np.maximum(profile.steps_in_flight, np.asarray(layout.pipeline)) if ahead else np.asarray(1)
+    told_of: dict[str, Any] = {
+        "allocator": profile.allocator,
+        "drafts": settings.drafts,
+        "prefix_caching": settings.prefix_caching,
+    }
+    asked = charge(kept, length=length, batched_tokens=told.batched_tokens, **told_of)
+    longest = admission(
+        kept,
+        length=np.asarray(told.length)[..., None],
+        in_flight=told.batched_tokens * steps[..., None],
+        **told_of,
     )
     return Charges(
         request=asked.request,
         request_ideal=exact_charge(kept, block=1, length=length).request,
         longest=longest.request,
         logged_token=longest.logged_token,
+        state=asked.state,
     )
 
 
@@ -200,6 +206,7 @@ def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArra
 
     data = np.asarray(layout.data, dtype=float)
     room, logged = worst(held), worst(charges.logged_token)
+    pool, state = np.maximum(worst(budget.pool), 0.0), worst(charges.state)
     whole = np.floor(np.maximum(room, 0.0))
     asking = np.ceil(np.asarray(concurrency) / data)
     running = np.minimum(asking, np.minimum(whole, told.sequences))
@@ -208,9 +215,11 @@ def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArra
         **vars(fullest),
         running=np.minimum(running * data, np.asarray(concurrency)),
         requests=room * data,
+        longest_requests=fullest.pool / np.where(fullest.longest > 0, fullest.longest, 1.0) * data,
         capacity=whole * data,
         slots=np.asarray(told.sequences * data),
         kv_tokens=np.maximum(fullest.pool, 0.0) / np.where(logged > 0, logged, 1.0) * data,
+        states=np.where(state > 0, pool // np.where(state > 0, state, 1.0), np.inf),
         stage=worst(np.asarray(divided.stages.index, dtype=float)),
     )
 

@@ -21,9 +21,11 @@ class Charges:
     request_ideal: Array
     """The same without blocks, padding and unused windows."""
     longest: Array
-    """Bytes for one request of the longest length the engine is told to expect."""
+    """Bytes the engine wants free for one request of the longest length it is told to expect."""
     logged_token: Array
     """Bytes of the pool for every token the engine's log speaks of."""
+    state: Array
+    """Bytes of the pool for every recurrent state it can hold; 0 where that is no limit of its own."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Rank(Budget):
     request_ideal: Array
     """What one request at full length would take without blocks, padding and unused windows."""
     longest: Array
-    """What one request of the longest length the engine is told to expect is charged."""
+    """What the engine wants free for one request of the longest length it is told to expect."""
     kv: Array
     """What the requests that run use of the pool."""
     kv_needed: Array
@@ -138,14 +140,19 @@ class Memory(Rank):
     running: Array
     """Requests of the replica that run at once; the others wait for cache or for a sequence slot."""
     requests: Array
-    """Requests of the workload's length the pools hold, not rounded: the "maximum concurrency" of a log.
-    Negative when the weights do not fit."""
+    """Requests of the workload's length the pools hold, not rounded. Negative when the weights do not fit."""
+    longest_requests: Array
+    """Requests of the longest length the engine expects, each at what it wants free for one, not rounded: the "maximum
+    concurrency" of its log."""
     capacity: Array
     """Whole requests of the workload's length the pools hold at once."""
     slots: Array
     """Requests the replica's engines let run at once, cache or not."""
     kv_tokens: Array
     """Tokens the replica's pools hold, as the engine's log counts them."""
+    states: Array
+    """Recurrent states one rank's pool can hold, in whole ones; no limit where there are none. vLLM needs one for every
+    sequence slot when it records graphs, and does not start otherwise (pull request 38270)."""
     stage: Array
     """Index of the worst pipeline stage."""
 

@@ -95,6 +95,11 @@ def _inside_fix(case: Case) -> str:
     return f"Use TP{widest} and PP1." if widest > whole(case.layout.tensor) else "Use PP1 and replicas."
 
 
+def _slots(case: Case) -> int:
+    """Sequence slots of one data rank."""
+    return whole(np.asarray(case.memory.slots) / np.asarray(case.layout.data))
+
+
 def _expanded(stored: Format, *, gpu: Gpu) -> bool:
     """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
     return stored.bits < UNQUANTISED_BITS and gpu.expands(stored.arithmetic)
@@ -279,6 +284,23 @@ UNWISE: tuple[Rule, ...] = (
             "Nothing to do for most models; some (Gemma 2 and 3) are run in fp32 instead, at twice the bytes."
         ),
         "vLLM config/model.py: falling back to float16 below compute capability 8.0; SGLang model_runner.py",
+    ),
+    Rule(
+        "state-slots",
+        "warning",
+        lambda c: (
+            c.engine.name in ("vllm", "vllm-0.17")
+            and not c.settings.eager
+            and (c.memory.pool > 0) & (c.memory.states * c.layout.data < c.memory.slots)
+        ),
+        lambda c: (
+            f"{c.engine.label} records CUDA graphs only with a recurrent state for every sequence slot: "
+            f"{_slots(c):,} slots, but {whole(c.memory.states):,} states fit. It does not start."
+        ),
+        lambda c: (
+            f"Set sequence slots to {whole(c.memory.states):,} or fewer (--max-num-seqs); it also frees memory."
+        ),
+        "vLLM config/compilation.py, pull request 38270: max_num_seqs exceeds available Mamba cache blocks",
     ),
     Rule(
         "context-length",

@@ -32,6 +32,7 @@ from parplan.validate import (
     report_of,
     source_url,
     validation,
+    why_wrong,
     worst_groups,
     written_group,
 )
@@ -213,7 +214,7 @@ def _report(name: str, found: Report) -> None:
     _worst(within, quantity.column, causes=() if name == YOURS else catalog.causes())
     _rows(name, within, quantity)
     if within.verdicts:
-        st.text(verdict_words(within))
+        st.text(verdict_words(within, causes=catalog.causes()))
     _skipped(found)
 
 
@@ -394,11 +395,12 @@ def _point_row(row: Row, column: str) -> Mapping[str, object]:
     }
 
 
-def verdict_words(within: Report) -> str:
-    """How often it was said rightly whether a deployment fits, and where it was not."""
+def verdict_words(within: Report, *, causes: Sequence[Cause]) -> str:
+    """How often it was said rightly whether a deployment fits, where it was not, and why."""
     verdicts, wrong = within.verdicts, within.wrong_verdicts
     said = [
-        f"{row.cells.get('id', '')} {row.cells['model']}: predicted {row.verdict}, was {row.cells[VERDICT]}"
+        f"{row.cells.get('id', '')} {row.cells['model']}: predicted {row.verdict}, was {row.cells[VERDICT]}. "
+        + why_wrong(row, causes)
         for row in wrong
     ]
     return "\n".join(

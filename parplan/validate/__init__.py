@@ -28,9 +28,11 @@ from parplan.validate.report import (
     Errors,
     Report,
     Row,
+    explains,
     measured_fit,
     relative_error,
     report_json,
+    why_wrong,
     write_rows,
     written_report,
 )
@@ -45,7 +47,7 @@ from parplan.validate.throughput_rows import (
     stated_tokens,
     static_batch,
 )
-from parplan.validate.worst import explains, worst_groups, written_group
+from parplan.validate.worst import worst_groups, written_group
 
 __all__ = [
     "BENCHMARK_WAVES",
@@ -92,6 +94,7 @@ __all__ = [
     "transformer_named",
     "validation",
     "weight_format",
+    "why_wrong",
     "worst_groups",
     "write_rows",
     "written_group",

@@ -8,7 +8,8 @@ from parplan.calibration import Engine
 from parplan.formats import Component, Format
 from parplan.hardware import Gpu
 from parplan.transformer import Transformer
-from parplan.validate.cells import RowError, VersionError
+from parplan.units import GIB
+from parplan.validate.cells import GpuError, RowError, VersionError, setting
 
 NOTE = re.compile(r"\s*\([^()]*\)$|\s*\+ ?mtp$| (fine-tune|family)(?= |$)", re.IGNORECASE)
 """What people add to a model's name that does not change its architecture."""
@@ -29,6 +30,8 @@ SAME_ARCHITECTURE = {
     "qwq-32b": "qwen2.5-32b",
     "deepseek-r1": "deepseek-v3",
     "deepseek-v3.1": "deepseek-v3",
+    "deepseek-v3.1-terminus": "deepseek-v3.1",
+    "deepseek-v3.2-exp": "deepseek-v3.2",
     "deepseek-v2.5": "deepseek-v2",
     "deepseek-coder-v2": "deepseek-v2",
     "deepseek-coder-v2-lite": "deepseek-v2-lite",
@@ -47,10 +50,14 @@ SAME_ARCHITECTURE = {
     "llama-3.3-70b": "llama-3.1-70b",
     "llama-3.1-70b": "llama-3.3-70b",
     "llama-3-70b": "llama-3.1-70b",
+    "kimi-k2.6": "kimi-k2.5",
+    "kimi-k2.7-code": "kimi-k2.5",
+    "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
     "llama-4-scout": "llama-4-scout-17b-16e",
     "llama-4-maverick": "llama-4-maverick-17b-128e",
     "mistral-7b": "mistral-7b-v0.1",
     "mixtral-8x7b": "mixtral-8x7b-v0.1",
+    "mixtral-8x22b": "mixtral-8x22b-v0.1",
 } | {f"qwen2.5-coder-{size}": f"qwen2.5-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")}
 """Models whose config has the sizes of another one, by base name: fine-tunes name it as their base, successors have the
 same Hub fields and total (Qwen3.5, 3.6 and 3.8 of 27B: 27,781,427,952)."""
@@ -64,37 +71,88 @@ def base_name(name: str) -> str:
     >>> base_name("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8")
     'qwen3-235b-a22b'
     """
-    base = name.split("/")[-1].lower().removeprefix("meta-").removesuffix(" ")
+    base = re.sub(r"[\s_]+", "-", name.split("/")[-1].strip().lower()).removeprefix("meta-")
     while QUANTISED.search(base):
         base = QUANTISED.sub("", base)
     return VARIANT.sub("", base)
 
 
 def plain_name(name: str) -> str:
-    """A name without the notes people add; one of the class of a family and size is that family's of that size.
+    """A name without the notes people add; one of the class of a family and size is that family's of that size, x
+    standing for a version that is not said.
 
     >>> plain_name("google/gemma-3-27b-it (inferred: 62 layers)"), plain_name("Qwen3.8-27B + MTP")
     ('google/gemma-3-27b-it', 'Qwen3.8-27B')
-    >>> plain_name("7B Qwen2.5-class fp16")
-    'Qwen2.5-7B'
+    >>> plain_name("7B Qwen2.5-class fp16"), plain_name("8B Llama-class")
+    ('Qwen2.5-7B', 'Llama-x-8B')
     """
     name = name.strip()
     while NOTE.search(name):
         name = NOTE.sub("", name)
-    return CLASS.sub(r"\2-\1", name)
+    told = CLASS.match(name)
+    if told is None:
+        return name
+    return f"{told[2]}-{told[1]}" if re.search(r"\d", told[2]) else f"{told[2]}-x-{told[1]}"
+
+
+BRACKETED = re.compile(r"\(([^()]*)\)")
+
+
+def squeezed(base: str) -> str:
+    """A base name without dashes: people set them as they like ("llama3.1-8b")."""
+    return base.replace("-", "")
 
 
 @cache
 def known_models() -> dict[str, tuple[str, ...]]:
-    """Models of the catalogue by base name."""
+    """Models of the catalogue by squeezed base name."""
     found: dict[str, tuple[str, ...]] = {}
     for name in catalog.model_files():
-        found[base_name(name)] = (*found.get(base_name(name), ()), name)
+        key = squeezed(base_name(name))
+        found[key] = (*found.get(key, ()), name)
     return found
+
+
+@cache
+def same_architecture() -> dict[str, str]:
+    """`SAME_ARCHITECTURE` by squeezed names."""
+    return {squeezed(one): squeezed(other) for one, other in SAME_ARCHITECTURE.items()}
+
+
+def is_quantised(name: str) -> bool:
+    """Whether a model's name says its weights are in fewer than 16 bits."""
+    told = QUANTISED.search(name.lower())
+    return told is not None and told[1] not in ("bf16", "fp16")
+
+
+def models_named(plain: str, *, weights: Format | None) -> tuple[str, ...]:
+    """Models of the catalogue with the architecture of a name.
+
+    A name that speaks of no quantised build does not mean one, where there is another.
+    """
+    key, known = squeezed(base_name(plain)), known_models()
+    same = (*known.get(key, ()), *known.get(same_architecture().get(key, ""), ()))
+    if weights is None and not is_quantised(plain):
+        return tuple(name for name in same if not is_quantised(name)) or same
+    return known.get(key) or same
+
+
+def models_of_any_version(base: str) -> tuple[str, ...]:
+    """Models a base name with an x for its version may mean, where all of them have one architecture.
+
+    >>> models_of_any_version("llama-x-8b"), models_of_any_version("qwen3.x-8b")
+    (('meta-llama/Meta-Llama-3-8B-Instruct', 'meta-llama/Meta-Llama-3.1-8B'), ())
+    """
+    wanted = re.sub(r"(?<![a-z])x(?![a-z])", r"\\d+(?:\\.\\d+)?", re.escape(base))
+    alike = tuple(name for name in catalog.model_files() if re.fullmatch(wanted, base_name(name)))
+    shapes = {catalog.model(name).transformer.blocks for name in alike}
+    return tuple(name for name in alike if not is_quantised(name)) if len(shapes) == 1 else ()
 
 
 def transformer_named(name: str, *, weights: Format | None) -> Transformer:
     """The catalogue's model of a name, or one of the same base name; one published in the stated format comes first.
+
+    Where it is described rather than named, the name may stand in brackets ("27B hybrid (Qwen3.5-27B, FP8)").
 
     Raises:
         RowError: no name, or none the catalogue knows.
@@ -102,14 +160,19 @@ def transformer_named(name: str, *, weights: Format | None) -> Transformer:
     plain = plain_name(name)
     if not plain:
         raise RowError("no model stated")
-    base, models = base_name(plain), known_models()
-    same = models.get(base) or models.get(SAME_ARCHITECTURE.get(base, ""))
+    described = [part.strip() for note in BRACKETED.findall(name) for part in note.split(",")]
+    same: tuple[str, ...] = ()
+    for said in (plain, *described):
+        plain, same = said, models_named(said, weights=weights) or models_of_any_version(base_name(said))
+        if same:
+            break
     if not same:
         raise RowError(f"model {name!r} is not in the catalogue")
 
-    def distance(candidate: str) -> tuple[bool, bool, int]:
+    def distance(candidate: str) -> tuple[bool, bool, bool, int]:
         other = weights is not None and not published_in(catalog.model(candidate).transformer, weights)
-        return other, candidate.lower() != plain.lower(), len(candidate)
+        tails = [text.split("/")[-1].lower() for text in (candidate, plain)]
+        return other, candidate.lower() != plain.lower(), tails[0] != tails[1], len(candidate)
 
     return catalog.model(min(same, key=distance)).transformer
 
@@ -136,40 +199,69 @@ def gpu_named(name: str, *, size: float | None) -> Gpu:
         size: bytes the row states the driver reports; replaces the catalogue's.
 
     Raises:
-        RowError: no name, or none the catalogue knows.
+        GpuError: no name, or none the catalogue knows.
+        RowError: a GPU that is not of that size.
     """
     parts = [part for part in re.split(r"[/:()]", name.lower()) if part.strip()]
     for part in parts if size else [part for part in parts[:1] if "/" not in name]:
         if known := known_gpu(part):
+            if size and not SAME_SIZE[0] < size / known.memory < SAME_SIZE[1]:
+                raise RowError(f"{name} has not the memory that is stated")
             return known.model_copy(update={"memory": size}) if size else known
-    raise RowError(f"GPU {name!r} is not in the catalogue" if name else "no GPU stated")
+    raise GpuError(f"GPU {name!r} is not in the catalogue" if name else "no GPU stated")
+
+
+SAME_SIZE = (0.94, 1.06)
+"""What a driver may report of a GPU's memory over what the catalogue has: error correction takes up to a sixteenth, and
+cards of one name differ by less."""
+COUNT = re.compile(r"^(\d{1,4}) ?[x×*] ?(?=[a-z])|[ (][x×] ?(\d{1,4})\)?$|\((\d{1,4}) ?x\)$", re.IGNORECASE)
+"""How many GPUs there are, in front of their name or behind it."""
+GPU_NOISE = r"^(?:nvidia|amd|tesla|quadro)[ -]+|\b(?:instinct|geforce|blackwell|class|edition|hbm\d\w?)\b|\b\d+ ?gi?b\b"
+"""What names of GPUs carry that does not tell them apart: vendor, family, nominal size."""
 
 
 def known_gpu(name: str) -> Gpu | None:
-    """The catalogue's GPU of one name, without vendor, class and nominal size.
+    """The catalogue's GPU of one name, without count, vendor, class and nominal size.
 
-    >>> known_gpu("H100-80GB-SXM").name, known_gpu("NVIDIA RTX 5090").name, known_gpu("24 GB GPU")
-    ('h100-sxm', 'rtx-5090', None)
+    >>> [known_gpu(name).name for name in ("8x H100 80GB", "NVIDIA GeForce RTX 5090", "Tesla V100-SXM2-16GB", "4090")]
+    ['h100-sxm', 'rtx-5090', 'v100-sxm-16', 'rtx-4090']
+    >>> known_gpu("24 GB GPU") is None and known_gpu("GH200 480GB") is None
+    True
     """
-    text = re.sub(r"^(nvidia|amd|instinct|geforce)[ -]+", "", name.strip().lower())
-    nominal = re.search(r"(\d+) ?gb\b", text)
-    plain = re.sub(r"\b(blackwell|class|edition)\b|\b\d+ ?gb\b", " ", text.replace("-", " "))
-    base = "-".join(plain.split())
+    text = COUNT.sub("", name.strip().lower())
+    nominal = re.search(r"(\d+) ?gi?b\b", text)
+    plain = re.sub(GPU_NOISE, " ", text.replace("-", " "))
+    base = "-".join(re.sub(r"\b(sxm|pcie)\d\b", r"\1", re.sub(r"^(rtx|gtx)(?=\d)", r"\1 ", plain)).split())
     sizes = [f"-{nominal[1]}", ""] if nominal else ["", "-80"]
-    tries = (f"{base}{form}{size}" for form in ("", "-sxm", "-server", "-nvl72") for size in sizes)
-    return next((catalog.gpus()[found] for found in tries if base and found in catalog.gpus()), None)
+    forms = [f"{maker}{base}{form}" for maker in ("", "rtx-") for form in ("", "-sxm", "-server", "-nvl72")]
+    found = (catalog.gpus().get(form + size) for form in forms for size in sizes if base)
+    return next((gpu for gpu in found if gpu and _is_of(gpu, nominal)), None)
 
 
+def _is_of(gpu: Gpu, nominal: re.Match[str] | None) -> bool:
+    """Whether a GPU can be the one a nominal size is said of: sizes in GB are above what drivers report in GiB."""
+    return nominal is None or 0.97 < int(nominal[1]) * GIB / gpu.memory < 1.15
+
+
+UNNAMED_WEIGHTS = "?"
+"""Words that say weights are quantised, but not in which format of the catalogue."""
 WEIGHT_WORDS: tuple[tuple[str, str | None], ...] = (
-    (r"^(bfloat16|bf16|float16|fp16)$", "bf16"),
-    (r"w8a8", "int8"),
+    (r"^(none|auto|default|native)\b|^as published|^native|fp4/fp8", None),
+    (r"^(bfloat16|bf16|float16|fp16|half|w16a16|fp16/bf16|unquantized)( \(.*)?$", "bf16"),
     (r"nvfp4|modelopt_fp4|^fp4$", "nvfp4"),
-    (r"mxfp4|^native|fp4/fp8", None),
-    (r"w4a16|awq|gptq|^int4\b", "int4-g128"),
-    (r"^fp8|fp8[-_]dynamic|-fp8$", "fp8"),
-    (r"^int8$", "int8"),
+    (r"mxfp4", "mxfp4"),
+    (r"nf4|(bnb|bitsandbytes)(?!.*(8.?bit|int8))", "bnb-nf4"),
+    (r"w\d+a8|w4afp8|^(float|fp)32$", UNNAMED_WEIGHTS),
+    (r"(gptq|autoround|hqq).*(int8|8.?bit)|w8a16|gguf$|exl[23]|hqq|mlx|torchao", UNNAMED_WEIGHTS),
+    (r"(int4|w4a16|awq|gptq).*\bg(roup)?[-_ ]?(size)?[-_= ]?32\b", "int4-g32"),
+    (r"\bg(roup)?[-_ ]?(size)?[-_= ]?(?!128\b)\d{2,4}\b", UNNAMED_WEIGHTS),
+    (r"w4a16|awq|gptq|(?<![a-z])int4\b", "int4-g128"),
+    (r"(?<![a-z])fp8", "fp8"),
+    (r"^int8$|[-._ ]int8$", "int8"),
 )
 """Words that name a weight format -> its name in the catalogue; None: the format the model is published in."""
+EIGHT_BITS = ((r"w8a8.*fp8|fp8.*w8a8", "fp8"), (r"w8a8", "int8"))
+"""Weights and activations of eight bits: integers, unless floats are named."""
 
 
 def weight_format(name: str, *, stated: str) -> Format | None:
@@ -178,28 +270,49 @@ def weight_format(name: str, *, stated: str) -> Format | None:
     Raises:
         RowError: words no rule knows, or none, and the model's name does not say it either.
     """
+    word = setting(stated)
     texts = [stated.strip().lower(), name.split("/")[-1].lower()]
-    for text in texts if stated not in ("compressed-tensors", "") else reversed(texts):
-        for pattern, found in WEIGHT_WORDS:
-            if re.search(pattern, text):
-                return catalog.formats()[found] if found else None
-        if UNNAMED_BITS.search(text):
+    for text in texts if word not in ("compressed-tensors", "auto", "") else reversed(texts):
+        if gguf := re.search(r"(?<![a-z])i?q\d_[0-9a-z_]+", text):
+            if gguf[0] in catalog.formats():
+                return catalog.formats()[gguf[0]]
             break
-    if stated or UNNAMED_BITS.search(name):
-        raise RowError(f"weight format {stated or name!r} is not known")
-    return None
+        found = next((kind for pattern, kind in (*EIGHT_BITS, *WEIGHT_WORDS) if re.search(pattern, text)), "")
+        if found is None:
+            return None
+        if found == UNNAMED_WEIGHTS or (not found and UNNAMED_BITS.search(text)):
+            break
+        if found:
+            return catalog.formats()[found]
+    else:
+        if word in ("", "auto"):
+            return None
+    raise RowError(f"weight format {stated or name!r} is not known")
+
+
+KV_WORDS: tuple[tuple[str, str], ...] = (
+    (r"^(bf|bfloat|fp|float|)16(-bit)?$|^half$", "bf16"),
+    (r"^(fp|float)8(_?e[45]m[32](fn)?|_ds_mla)?$", "fp8"),
+)
+"""Words for cache formats -> the catalogue's; DeepSeek's own layout holds FP8."""
 
 
 def kv_format(stated: str) -> Format | None:
     """The format of a row's KV cache; None: as the checkpoint asks for.
 
+    >>> kv_format("auto") is None, kv_format("auto (fp8)").name, kv_format("half").name
+    (True, 'fp8', 'bf16')
+
     Raises:
         RowError: a word no rule knows.
     """
-    word = re.sub(r"\s*\(.*\)$", "", stated.strip().lower())
-    if word in ("", "auto"):
+    word = setting(stated)
+    if word == "auto":
+        chosen = re.search(r"\(([a-z0-9_]+)\)$", stated.strip().lower())
+        word = chosen[1] if chosen else ""
+    if not word:
         return None
-    name = {"float16": "bf16", "fp16": "bf16", "bfloat16": "bf16", "fp8_e4m3": "fp8"}.get(word, word)
+    name = next((name for pattern, name in KV_WORDS if re.search(pattern, word)), word)
     found = catalog.formats().get(name)
     if found is None or "kv" not in found.kind:
         raise RowError(f"KV format {stated!r} is not known")
@@ -208,7 +321,26 @@ def kv_format(stated: str) -> Format | None:
 
 VLLM_FAMILIES = ((21, "2026-05", "vllm"), (17, "2026-03", "vllm-0.17"), (0, "2000-01", "vllm-0.16"))
 """First minor version of a family, the month it came out, and its engine."""
-ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm"}
+ENGINES = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    **dict.fromkeys(("trtllm", "trt-llm", "tensorrt-llm", "tensorrt llm"), "trtllm"),
+}
+MINOR = re.compile(r"(?<![\d.])0\.(\d+)")
+MONTH = re.compile(r"(20\d\d)-(\d{1,2})(?!\d)|(202[0-5])")
+"""Before 2026 the year alone tells the family."""
+
+
+def released(version: str) -> tuple[tuple[int, ...], str]:
+    """Minor versions a text names, and the month it names where it names no version.
+
+    >>> released("v0.11.0rc2"), released("nightly 2026-3"), released("2025-07 (0.9/0.10)")
+    (((11,), ''), ((), '2026-03'), ((9, 10), ''))
+    """
+    minors, month = tuple(map(int, MINOR.findall(version))), MONTH.search(version)
+    if minors or not month:
+        return minors, ""
+    return (), f"{month[3]}-12" if month[3] else f"{month[1]}-{month[2]:0>2}"
 
 
 def engine_named(name: str, *, version: str) -> Engine:
@@ -218,17 +350,15 @@ def engine_named(name: str, *, version: str) -> Engine:
         RowError: another engine.
         VersionError: a version no family can be told from.
     """
-    engine = ENGINES.get(name.strip().lower())
+    engine = ENGINES.get(re.sub(r"[ (]+v[01]\)?$", "", name.strip().lower()))
     if engine is None:
         raise RowError(f"engine {name!r} is not modelled")
     if engine == "vllm" and version.strip():
-        minor = re.search(r"(?<![\d.])0\.(\d+)", version)
-        month = re.search(r"20\d\d-\d\d|202[0-5]", version)  # before 2026 the year alone tells the family
-        if not (minor or month):
+        minors, month = released(version)
+        families = {next(family for first, _, family in VLLM_FAMILIES if minor >= first) for minor in minors}
+        if month:
+            families.add(next(family for _, since, family in VLLM_FAMILIES if month >= since))
+        if len(families) != 1:
             raise VersionError(f"no version can be told from {version!r}")
-        engine = next(
-            family
-            for first, since, family in VLLM_FAMILIES
-            if (int(minor[1]) >= first if minor else month and month[0] >= since)
-        )
+        engine = families.pop()
     return catalog.engines()[engine]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from parplan.calibration import Cause
 from parplan.export import inert
 from parplan.validate.cells import Cells, number
 
@@ -123,6 +124,18 @@ class Report:
         return [row for row in self.verdicts if (row.verdict == "ok") != measured_fit(row.cells[VERDICT])]
 
 
+def explains(cause: Cause, row: Row, *, column: str) -> bool:
+    """Whether a cause is about a row's measured column."""
+    shared = all(row.group.get(kind) == value for kind, value in cause.of.items())
+    return shared and column in cause.columns and cause.marked in row.cells.get("flags", "")
+
+
+def why_wrong(row: Row, causes: Sequence[Cause]) -> str:
+    """Why a row's verdict is wrong, as far as that is known."""
+    known = [cause.why for cause in causes if explains(cause, row, column=VERDICT)]
+    return " ".join(known) or "Not known why."
+
+
 def write_rows(report: Report, path: Path) -> None:
     """Every row of the file with `predicted_<column>` for each measured one, and `skipped` with the reason; what a
     spreadsheet would take for a formula is made a text."""
@@ -140,8 +153,12 @@ def write_rows(report: Report, path: Path) -> None:
             writer.writerow({name: inert(cell) for name, cell in found.items()})
 
 
-def report_json(report: Report) -> dict[str, Any]:
-    """A report as plain values."""
+def report_json(report: Report, *, causes: Sequence[Cause] = ()) -> dict[str, Any]:
+    """A report as plain values.
+
+    Args:
+        causes: known ones, of which those of wrong verdicts are named.
+    """
     columns = [column for column in report.measured if column != VERDICT]
     overall = {column: vars(errors) for column in columns if (errors := report.errors(column))}
     groups = {
@@ -162,15 +179,24 @@ def report_json(report: Report) -> dict[str, Any]:
             "count": len(report.verdicts),
             "right": 1 - len(report.wrong_verdicts) / len(report.verdicts),
             "wrong": [
-                {"id": row.cells.get("id", ""), "measured": row.cells[VERDICT], "predicted": row.verdict}
+                {
+                    "id": row.cells.get("id", ""),
+                    "measured": row.cells[VERDICT],
+                    "predicted": row.verdict,
+                    "why": why_wrong(row, causes),
+                }
                 for row in report.wrong_verdicts
             ],
         }
     return found
 
 
-def written_report(report: Report) -> str:
-    """A report as a person reads it on a terminal."""
+def written_report(report: Report, *, causes: Sequence[Cause] = ()) -> str:
+    """A report as a person reads it on a terminal.
+
+    Args:
+        causes: known ones, of which those of wrong verdicts are named.
+    """
     predicted = sum(bool(row.predicted) for row in report.rows)
     lines = [f"{predicted} of {len(report.rows)} rows predicted, {len(report.rows) - predicted} skipped", ""]
     lines += [f"  {count:>5} {reason}" for reason, count in report.skipped.items()]
@@ -190,7 +216,7 @@ def written_report(report: Report) -> str:
         lines += ["", f"fits or not: {right} of {len(report.verdicts)} right; wrong:"]
         lines += [
             f"  {row.cells.get('id', '')}: {row.cells['model'] or 'model not stated'}: predicted {row.verdict}, was "
-            f"{row.cells[VERDICT][:70]}"
+            f"{row.cells[VERDICT][:70]}\n    {why_wrong(row, causes)}"
             for row in report.wrong_verdicts
         ]
     return "\n".join(lines)

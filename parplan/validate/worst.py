@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from parplan.calibration import Cause
-from parplan.validate.report import Errors, Report, Row
+from parplan.validate.report import Errors, Report, Row, explains
 
 FEWEST = 3
 """Rows a group must have to be named among the worst."""
@@ -20,12 +20,6 @@ class Group:
     errors: Errors
     why: tuple[str, ...]
     """Known causes; empty where there is none."""
-
-
-def explains(cause: Cause, row: Row, *, column: str) -> bool:
-    """Whether a cause is about a row's measured column."""
-    shared = all(row.group.get(kind) == value for kind, value in cause.of.items())
-    return shared and column in cause.columns and cause.marked in row.cells.get("flags", "")
 
 
 def groups(report: Report) -> Iterator[tuple[str, list[Row]]]:
