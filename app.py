@@ -40,10 +40,10 @@ def show() -> None:
     page = st.navigation([plan_first, *others], position="top")
     with turn():
         inputs.open_link()
+        page.run()
         with st.sidebar:
             presets.choose()
         inputs.sidebar()
-        page.run()
 
 
 def prepare() -> None:

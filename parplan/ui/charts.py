@@ -50,8 +50,6 @@ AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "
 """A legend with a place of its own, whatever the size of the plot."""
 OTHERS = "Other layouts"
 """Key of a map's layouts that have no colour of their own."""
-SAME: dict[str, Any] = {"marker": {"opacity": 1}}
-"""A click leaves the other points as they are."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
 
@@ -276,8 +274,6 @@ def _points(
         marker=marker,
         text=[f"{layout}, {requests:,} requests" for layout, requests in named],
         customdata=names,
-        selected=SAME,
-        unselected=SAME,
         hovertemplate=POINT,
     )
 

@@ -11,7 +11,7 @@ from parplan.instances import Purchase
 from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
-from parplan.ui.figures import clickable, draw, theme
+from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import counted, plain, sentence
 from parplan.ways_out import ways_out
@@ -58,10 +58,10 @@ def _frontier(answer: Answer) -> None:
         return
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
     draw(figure, key="frontier", on_point=_look_at)
-    way = "Click one to see its card." if clickable() else "The tab Layouts has the card of each."
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
     st.caption(
-        f"Every point is a layout at a number of requests; the further up and right, the better.{limit} {way}"
+        f"Every point is a layout at a number of requests; the further up and right, the better.{limit} "
+        "Click one to see its card."
     )
 
 

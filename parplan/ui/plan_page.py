@@ -21,7 +21,7 @@ from parplan.ui import (
     whatif_tab,
     why_tab,
 )
-from parplan.ui.figures import clickable
+from parplan.ui.figures import on_phone
 from parplan.ui.words import counted, either_way, plain, significant
 from parplan.units import written_time
 
@@ -108,7 +108,7 @@ def _asked(answer: Answer) -> str:
         words += (
             f" {replicas:,} such replicas: {counted(gpus, 'GPU')}, {counted(requests, 'request')} at once."
         )
-    return words if clickable() else f"{words} Settings: » at the top left."
+    return f"{words} Settings: » at the top left." if on_phone() else words
 
 
 def _link(answer: Answer) -> str:
