@@ -135,7 +135,7 @@ class Roofline:
     compute: Seconds = 0.0
     memory: Seconds = 0.0
 
-    @property
+    @cached_property
     def time(self) -> Seconds:
         """The longer one: arithmetic and memory traffic of one kernel overlap."""
         return np.maximum(self.compute, self.memory)

@@ -250,7 +250,7 @@ def serve(
         waiting=waiting,
         ttft=first + waiting / requests_per_s,
         tpot=tpot,
-        decode=decode.per(kept),
+        decode=decode if kept == 1 else decode.per(kept),
         prefill=shared / kept,
         burst=((others + 1 + together) / 2 - 1) * each,
         requests_per_s=requests_per_s,
