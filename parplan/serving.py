@@ -145,6 +145,7 @@ def prefill(
     chunks, most = np.ceil(new / step_tokens), np.maximum(1.0, np.floor(step_tokens / new))
     tokens = new / chunks
     data = np.asarray(layout.data)
+    # [3, layouts, 1]: one chunk on every attention replica, as many as a step holds on every one, one on a single one
     step = prefill_step(
         transformer,
         precision,
