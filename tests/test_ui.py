@@ -59,7 +59,7 @@ def run(page: AppTest) -> AppTest:
 
 
 def show(page: AppTest, tab: str) -> AppTest:
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     return run(page)
 
 

@@ -160,7 +160,7 @@ def test_a_cost_without_a_price_is_not_made_up() -> None:
 def test_the_explanation_is_built_when_it_is_asked_for(tab: str) -> None:
     page = AppTest.from_file(str(APP), default_timeout=60)
     run(page)
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     closed = len(run(page).table)
     page.session_state["_figure"] = "KV cache"
     page.button(key="_explain_all").click()

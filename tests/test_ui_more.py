@@ -41,7 +41,7 @@ def opened(tab: str, **query: str) -> AppTest:
     """A tab of the plan, as a link opens it."""
     page = AppTest.from_file(str(APP), default_timeout=30)
     page.query_params.update(query)
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     return run(page)
 
 
@@ -201,9 +201,9 @@ def test_the_rate_is_asked_for_on_the_tab_and_kept() -> None:
     run(page)
     assert page.session_state["rate"] == 25
     assert "25.0 requests per second" in said(page)
-    page.session_state["_view"] = "Why"
+    page.session_state["view"] = "Why"
     run(page)
-    page.session_state["_view"] = "Load"
+    page.session_state["view"] = "Load"
     assert run(page).number_input(key="_load_rate").value == 25
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 from parplan.choice import candidates
 from parplan.instances import Purchase
 from parplan.ladder import Rung
+from parplan.links import VIEW_KEY
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import draw, theme
@@ -75,7 +76,7 @@ def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
 
 def _look_at(layout: str) -> None:
     """Open the card of a layout."""
-    st.session_state.update(_ticked=layout, _view="Layouts")
+    st.session_state.update({"_ticked": layout, VIEW_KEY: "Layouts"})
 
 
 def show_ways_out(answer: Answer) -> None:

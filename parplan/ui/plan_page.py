@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from parplan.links import share_url
+from parplan.links import VIEW_KEY, share_url
 from parplan.planner import Plan
 from parplan.scenario import BY_CONFIG, Answer, Scenario, plan
 from parplan.ui import (
@@ -58,7 +58,8 @@ def show() -> None:
         return
     _headline(answer)
     _figures(answer)
-    for tab, view in zip(st.tabs(list(VIEWS), key="_view", on_change="rerun"), VIEWS.values(), strict=True):
+    tabs = st.tabs(list(VIEWS), key=VIEW_KEY, on_change="rerun", bind="query-params")
+    for tab, view in zip(tabs, VIEWS.values(), strict=True):
         if tab.open:
             with tab:
                 view(answer)

@@ -87,6 +87,33 @@ def test_a_figure_is_redrawn_where_it_is_and_as_wide_as_its_place(new_visitor: N
     visitor.assert_sound()
 
 
+def test_the_scenario_comes_along_however_early_somebody_goes_on(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    page = visitor.page
+    page.goto(f"{visitor.home}/?gpu=h200-sxm&prompt=512&view=Why")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("heading", name="Plans side by side")).to_be_visible()
+    visitor.settle()
+    page.get_by_role("link", name="Plan", exact=True).click()
+    expect(page.get_by_role("tab", name="Overview")).to_be_visible()
+    visitor.settle()
+    assert {key: query(page)[key] for key in ("gpu", "prompt")} == {"gpu": ["h200-sxm"], "prompt": ["512"]}
+    assert "H200" in verdict(page)
+
+
+def test_a_reload_shows_the_tab_that_was_open(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    page = visitor.open("?gpu=h200-sxm")
+    page.get_by_role("tab", name="Buy").click()
+    visitor.settle()
+    assert query(page) == {"gpu": ["h200-sxm"], "view": ["Buy"]}
+    page.reload()
+    visitor.settle()
+    expect(page.get_by_role("tab", name="Buy")).to_have_attribute("aria-selected", "true")
+    assert query(page) == {"gpu": ["h200-sxm"], "view": ["Buy"]}
+    visitor.assert_sound()
+
+
 def test_a_figure_that_cannot_be_drawn_says_what_it_shows(new_visitor: NewVisitor) -> None:
     visitor = new_visitor()
     visitor.page.route("**/plotly-*.js", lambda route: route.abort())
