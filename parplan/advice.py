@@ -21,7 +21,7 @@ from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, ladder
-from parplan.objections import CLEAR_GAIN, joined_gpus
+from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import written_bytes, written_time
@@ -35,7 +35,7 @@ class Advice:
     verdict: str
     """One sentence."""
     shortfall: str
-    """What is missing where the answer is no, or not quite; empty where nothing is."""
+    """What is missing where the answer is no, or not quite, and what engines refuse; empty where nothing is."""
     recommended: Plan | None
     """None: nothing within the GPU budget loads and holds one request."""
     purchases: tuple[Purchase, ...]
@@ -70,8 +70,12 @@ def _within(result: Result) -> str:
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
+def _requests(count: int) -> str:
+    return f"{count:,} request{'s' * (count != 1)}"
+
+
 def _users(count: int) -> str:
-    return f"{count:,} request{'s' if count != 1 else ''} at once"
+    return f"{_requests(count)} at once"
 
 
 def _speed(plan: Plan) -> str:
@@ -99,6 +103,17 @@ def verdict(result: Result, plan: Plan | None) -> str:
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
+    """What is missing where nothing does the job, and what engines refuse unless told otherwise; empty: nothing."""
+    return " ".join(filter(None, (_missing(result, plan), _too_long(result))))
+
+
+def _too_long(result: Result) -> str:
+    """That requests are longer than the model was made for, where they are: whatever the layout."""
+    rule = "context-length"
+    return objection(rule, result.case(0)).reason if result.warnings[rule].any() else ""
+
+
+def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
         return _nearest_failure(result)
@@ -140,7 +155,7 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
     memory, workload = plan.memory, result.problem.workload
     found = [
         f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
-        f"{written_bytes(float(memory.pool))} left for KV hold {int(memory.capacity):,} requests of "
+        f"{written_bytes(float(memory.pool))} left for KV hold {_requests(int(memory.capacity))} of "
         f"{workload.length:,} tokens."
     ]
     return (*found, *(text for rule in RULES for text in rule(result, plan)))
@@ -310,7 +325,7 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
             other = result.plan(index)
             found.append(
                 f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {int(other.memory.capacity):,} requests."
+                f"holds {_requests(int(other.memory.capacity))}."
             )
     return tuple(found)
 

@@ -158,8 +158,10 @@ def roomiest_index(result: Result, *, among: Mask) -> int:
 def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     """The few layouts worth drawing side by side: the best of every GPU count, and the largest that does not load.
 
-    Ordered by GPUs; the recommended layout is among them.
+    Ordered by GPUs; the recommended layout is among them. Where none loads, the one that comes nearest.
     """
+    if not result.legal.any():
+        return (roomiest_index(result, among=~result.legal),)
     chosen = set()
     bought = bought_gpus(result)
     for size in np.unique(bought):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
+from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
@@ -334,3 +335,27 @@ def test_fixed_cuts_are_what_limits() -> None:
     fixed = plan(Scenario(tensor=2, tpot=10)).advice
     assert "with the cuts you fixed meets the targets" in fixed.verdict
     assert "with the cuts you fixed holds them all" in plan(Scenario(tensor=1, pipeline=1)).advice.shortfall
+
+
+@pytest.mark.parametrize("budget", [1, 2], ids=["nothing runs", "one request held"])
+def test_requests_longer_than_the_model_was_made_for_are_spoken_of_below_the_verdict(budget: int) -> None:
+    words = "Requests of 131,073 tokens exceed the 131,072 the model was made for"
+    asked = Scenario(model=LLAMA, prompt=130_049, concurrency=1, budget=budget)
+    assert words in plan(asked).advice.shortfall
+    assert "made for" not in plan(asked.model_copy(update={"prompt": 130_048})).advice.shortfall
+
+
+def test_one_request_is_not_spoken_of_as_several() -> None:
+    answer = plan(Scenario(model=LLAMA, prompt=200_000, concurrency=1))
+    assert "hold 1 request of 201,024 tokens" in said(answer)
+
+
+def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
+    answer = plan(Scenario(model=LLAMA, tensor=3))
+    (drawn,) = candidates(answer.result)
+    nearest = answer.result.plan(drawn)
+    assert f"{nearest.layout} comes nearest" in answer.advice.shortfall
+    assert nearest.layout == Layout(tensor=3)
+    shown = balance(answer.result.problem, nearest)
+    assert "does not come up" in shown.sums
+    assert not shown.holds
