@@ -1,6 +1,6 @@
 """One recommendation in plain words: which layout, why, what would change it, and what to buy."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from parplan.choice import (
     best_index,
     bought_gpus,
     fullest_rate,
+    merits,
     recommended_index,
     roomiest_index,
     smallest_index,
@@ -21,6 +22,7 @@ from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, ladder
+from parplan.layout import Layout
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
@@ -146,7 +148,7 @@ def _limit(result: Result, index: int) -> str:
         )
     if not plan.in_time:
         return f"{_speed(plan)}: too slow for the targets."
-    unwise = next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
+    unwise = _unwise(plan)
     return f"it would do, but: {unwise}" if unwise else ""
 
 
@@ -200,6 +202,34 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
         f"delivers {rate[full]:,.0f} tokens/s; with the {result.problem.workload.concurrency:,} asked for "
         f"{float(plan.serving.tokens_per_s_per_gpu):,.0f}.",
     )
+
+
+def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
+    """The layout rated best, where it is clearly better than the recommended one and costs no more; why it is not."""
+    if not (plan.holds and plan.in_time):
+        return ()
+    rated = merits(result)[0]
+    better = result.holds & result.in_time & ~wise(result) & (rated > rated[plan.index] * (1 + INDISTINCT))
+    if result.problem.objective == "cost":
+        bought = bought_gpus(result)
+        better &= bought == bought[plan.index]
+    if not better.any():
+        return ()
+    other, full = result.plan(int(np.argmax(np.where(better, rated, -np.inf)))), fullest_rate(result)
+    filled = (
+        f"; filled up, {full[other.index]:,.0f} tokens/s per GPU instead of {full[plan.index]:,.0f}"
+        if result.problem.objective == "throughput"
+        else ""
+    )
+    return (
+        f"By the formulas {other.layout} on {_gpus(result, other.gpus)} would do better: {_speed(other)}{filled}. "
+        f"It is not recommended. {_unwise(other)}",
+    )
+
+
+def _unwise(plan: Plan) -> str:
+    """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
+    return next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
 
 
 def _replicas(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -311,7 +341,7 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     )
 
 
-RULES = (_fewer, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 
@@ -354,8 +384,13 @@ def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
     )
 
 
-def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
-    """The recommendation for a result, with its reasons and what to buy."""
+def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[Layout], float]) -> Advice:
+    """The recommendation for a result, with its reasons and what to buy.
+
+    Args:
+        instances: machines to have.
+        error: how far the time per token of a layout may be off, relative; 0: it is a bound.
+    """
     index = recommended_index(result)
     plan = None if index is None else result.plan(index)
     problem = result.problem
@@ -368,7 +403,7 @@ def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
         recommended=plan,
         purchases=() if plan is None else purchases(offers, gpu=problem.gpu, gpus=plan.gpus),
         reasons=() if plan is None else reasons(result, plan),
-        runner_up=None if plan is None else runner_up(result, plan),
+        runner_up=None if plan is None else runner_up(result, plan, error=error),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
         napkin_note=_napkin_note(result, estimate, plan if cheapest is None else result.plan(cheapest)),

@@ -47,8 +47,9 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
     planned and holds.
 
-    Meant for answers that do not: other cuts than the user fixed, smaller formats, a larger share of memory, as many or as
-    long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
+    Meant for answers that do not: other cuts than the user fixed, smaller formats, a larger share of memory, as many
+    or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first
+    counts.
     """
     scenario, seen = answer.scenario, [answer.result.problem]
     found: list[WayOut] = []
