@@ -1,13 +1,13 @@
 """One recommendation in plain words: which layout, why, what would change it, and what to buy."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from parplan.choice import (
     INDISTINCT,
-    UNWISE,
     best_index,
     bought_gpus,
     fullest_rate,
@@ -15,19 +15,23 @@ from parplan.choice import (
     recommended_index,
     roomiest_index,
     smallest_index,
+    why_unwise,
     wise,
 )
 from parplan.fit import longest_request
 from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
-from parplan.ladder import Rung, ladder
+from parplan.ladder import Rung, fewer_would_do, ladder
 from parplan.layout import Layout
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import written_bytes, written_time
 from parplan.workload import OBJECTIVES
+
+OUT_OF_MEMORY = ("weights", "one-request")
+"""Errors of layouts that more or larger GPUs would mend."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ class Advice:
     napkin: Napkin
     napkin_note: str
     """Why the textbook answer and the full one differ, or that they agree."""
+    smallest: Plan | None
+    """What the textbook answer is held against: of the layouts that do the job the one with the fewest GPUs to buy, or
+    the recommended one where none does it."""
     ladder: tuple[Rung, ...]
 
 
@@ -72,8 +79,12 @@ def _within(result: Result) -> str:
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _requests(count: int) -> str:
-    return f"{count:,} request{'s' * (count != 1)}"
+    return _counted(count, "request")
 
 
 def _users(count: int) -> str:
@@ -148,7 +159,7 @@ def _limit(result: Result, index: int) -> str:
         )
     if not plan.in_time:
         return f"{_speed(plan)}: too slow for the targets."
-    unwise = _unwise(plan)
+    unwise = why_unwise(plan)
     return f"it would do, but: {unwise}" if unwise else ""
 
 
@@ -223,13 +234,8 @@ def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     )
     return (
         f"By the formulas {other.layout} on {_gpus(result, other.gpus)} would do better: {_speed(other)}{filled}. "
-        f"It is not recommended. {_unwise(other)}",
+        f"It is not recommended. {why_unwise(other)}",
     )
-
-
-def _unwise(plan: Plan) -> str:
-    """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
-    return next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
 
 
 def _replicas(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -360,27 +366,55 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
+def _napkin_note(result: Result, found: Napkin, smallest: Plan | None) -> str:
     """Why the textbook number of GPUs and the full answer differ, or that they agree."""
     sums = (
         f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
-        f"{written_bytes(result.problem.gpu.memory)} per GPU"
+        f"{written_bytes(result.problem.gpu.memory)} per GPU: {found.gpus:,}"
     )
-    if plan is None or not plan.holds:
-        return f"{sums}: {found.gpus}; the engine's overheads, or what is repeated on every GPU, do not fit."
-    if plan.gpus == found.gpus:
-        return f"{sums}: {found.gpus}, as many as the full answer."
-    if plan.gpus < found.gpus:
-        return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} do with what is really kept."
-    fewest = smallest_index(result, among=result.holds)
-    if fewest is not None and (held := int(result.gpus[fewest])) <= found.gpus:
-        slow = _limit(result, fewest)
-        why = f"for the targets: {held} give {slow}" if slow else "which do it better."
-        return f"{sums}: {found.gpus}, and {held} hold every request. The full answer is {plan.gpus}, {why}"
+    most = max(result.problem.budget, int(result.gpus.max()))
+    if found.gpus > most:
+        return f"{sums}, more than the {_counted(most, 'GPU')} one replica may use."
+    if smallest is None or not smallest.holds:
+        nearest = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
+        return f"{sums}. {_falls_short(result, nearest)}"
+    if smallest.gpus == found.gpus:
+        return f"{sums}, as many as the full answer."
+    return " ".join(
+        (f"{sums}.", *_beyond_napkin(result, found, smallest), f"The full answer is {smallest.gpus}.")
+    )
+
+
+def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[str]:
+    """What stands between the textbook number and the full answer: cuts, overheads, targets, whole machines."""
+    does = result.holds & result.in_time
+    least = int(result.gpus[result.holds].min())
+    tried = int(result.gpus[result.gpus >= found.gpus].min())
+    if tried > found.gpus:
+        yield f"No cut into {found.gpus} is tried; the next is {tried}."
+    if tried < least:
+        yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
+    if not does.any():
+        yield f"{least} hold every request; none that was tried meets the targets, and the full answer comes nearest."
+        return
+    if least < result.gpus[does].min():
+        fastest = best_index(result, among=result.holds & (result.gpus == least))
+        slow = result.plan(cast(int, fastest))
+        yield f"{least} hold every request ({slow.layout}): {_limit(result, slow.index)}"
+    if note := fewer_would_do(result, smallest, among=does):
+        yield note
+
+
+def _falls_short(result: Result, index: int) -> str:
+    """Why a layout does not do; what a GPU loses of the memory the textbook counts on, where memory is the matter."""
+    plan = result.plan(index)
+    words = f"On {_counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
+    if not plan.legal and plan.objections[0].rule not in OUT_OF_MEMORY:
+        return words
     lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve
     return (
-        f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses {written_bytes(float(lost))} to "
-        "activations, overhead and reserve, and some parts are repeated on every GPU."
+        f"{words} Each GPU loses {written_bytes(float(lost))} to activations, overhead and reserve, and some parts are "
+        "kept on several."
     )
 
 
@@ -395,7 +429,8 @@ def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[La
     plan = None if index is None else result.plan(index)
     problem = result.problem
     offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
-    cheapest = smallest_index(result, among=result.holds & result.in_time)
+    fewest = smallest_index(result, among=result.holds & result.in_time)
+    smallest = plan if fewest is None else result.plan(fewest)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),
@@ -406,6 +441,7 @@ def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[La
         runner_up=None if plan is None else runner_up(result, plan, error=error),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
-        napkin_note=_napkin_note(result, estimate, plan if cheapest is None else result.plan(cheapest)),
+        napkin_note=_napkin_note(result, estimate, smallest),
+        smallest=smallest,
         ladder=ladder(result, instances=offers),
     )

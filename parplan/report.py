@@ -162,7 +162,7 @@ BOUGHT = ("Purpose", "GPUs", "Layout", "Cheapest machines", "USD per hour", "Pri
 def _bought(rung: Rung) -> tuple[str, ...]:
     if rung.plan is None:
         return (rung.meaning, "none of the sizes tried", "", "", "", "")
-    size = (rung.meaning, f"{rung.gpus}", rung.layout)
+    size = (f"{rung.meaning}. {rung.note}" if rung.note else rung.meaning, f"{rung.gpus}", rung.layout)
     if not rung.purchases:
         return (*size, "none in the catalogue", "", "")
     first = rung.purchases[0]
