@@ -391,7 +391,8 @@ def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[st
     least = int(result.gpus[result.holds].min())
     tried = int(result.gpus[result.gpus >= found.gpus].min())
     if tried > found.gpus:
-        yield f"No cut into {found.gpus} is tried; the next is {tried}."
+        none = "With the cuts you fixed none" if result.problem.fixed else "No cut"
+        yield f"{none} into {found.gpus} is tried; the next is {tried}."
     if tried < least:
         yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
     if not does.any():
