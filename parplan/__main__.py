@@ -101,7 +101,7 @@ def written_answer(answer: Answer) -> str:
             if offer
             else ""
         )
-        lines.append(f"{rung.name}: {size}{price}")
+        lines.append(f"{rung.name}: {size}{price}{f'. {rung.note}' if rung.note else ''}")
     heads = (
         ("GPUs", 5),
         ("weights", 11),

@@ -1,31 +1,37 @@
 """One recommendation in plain words: which layout, why, what would change it, and what to buy."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from parplan.choice import (
     INDISTINCT,
-    UNWISE,
     best_index,
     bought_gpus,
     fullest_rate,
+    merits,
     recommended_index,
     roomiest_index,
     smallest_index,
+    why_unwise,
     wise,
 )
 from parplan.fit import longest_request
 from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
-from parplan.ladder import Rung, ladder
-from parplan.objections import CLEAR_GAIN, joined_gpus
+from parplan.ladder import Rung, fewer_would_do, ladder
+from parplan.layout import Layout
+from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import written_bytes, written_time
 from parplan.workload import OBJECTIVES
+
+OUT_OF_MEMORY = ("weights", "one-request")
+"""Errors of layouts that more or larger GPUs would mend."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Advice:
     verdict: str
     """One sentence."""
     shortfall: str
-    """What is missing where the answer is no, or not quite; empty where nothing is."""
+    """What is missing where the answer is no, or not quite, and what engines refuse; empty where nothing is."""
     recommended: Plan | None
     """None: nothing within the GPU budget loads and holds one request."""
     purchases: tuple[Purchase, ...]
@@ -49,6 +55,9 @@ class Advice:
     napkin: Napkin
     napkin_note: str
     """Why the textbook answer and the full one differ, or that they agree."""
+    smallest: Plan | None
+    """What the textbook answer is held against: of the layouts that do the job the one with the fewest GPUs to buy, or
+    the recommended one where none does it."""
     ladder: tuple[Rung, ...]
 
 
@@ -70,8 +79,16 @@ def _within(result: Result) -> str:
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _requests(count: int) -> str:
+    return _counted(count, "request")
+
+
 def _users(count: int) -> str:
-    return f"{count:,} request{'s' if count != 1 else ''} at once"
+    return f"{_requests(count)} at once"
 
 
 def _speed(plan: Plan) -> str:
@@ -99,6 +116,17 @@ def verdict(result: Result, plan: Plan | None) -> str:
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
+    """What is missing where nothing does the job, and what engines refuse unless told otherwise; empty: nothing."""
+    return " ".join(filter(None, (_missing(result, plan), _too_long(result))))
+
+
+def _too_long(result: Result) -> str:
+    """That requests are longer than the model was made for, where they are: whatever the layout."""
+    rule = "context-length"
+    return objection(rule, result.case(0)).reason if result.warnings[rule].any() else ""
+
+
+def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
         return _nearest_failure(result)
@@ -131,7 +159,7 @@ def _limit(result: Result, index: int) -> str:
         )
     if not plan.in_time:
         return f"{_speed(plan)}: too slow for the targets."
-    unwise = next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
+    unwise = why_unwise(plan)
     return f"it would do, but: {unwise}" if unwise else ""
 
 
@@ -140,7 +168,7 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
     memory, workload = plan.memory, result.problem.workload
     found = [
         f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
-        f"{written_bytes(float(memory.pool))} left for KV hold {int(memory.capacity):,} requests of "
+        f"{written_bytes(float(memory.pool))} left for KV hold {_requests(int(memory.capacity))} of "
         f"{workload.length:,} tokens."
     ]
     return (*found, *(text for rule in RULES for text in rule(result, plan)))
@@ -184,6 +212,29 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
         f"Filled up, at about {_users(int(result.concurrency[full]))} and {written_time(tpot)} per token, each GPU "
         f"delivers {rate[full]:,.0f} tokens/s; with the {result.problem.workload.concurrency:,} asked for "
         f"{float(plan.serving.tokens_per_s_per_gpu):,.0f}.",
+    )
+
+
+def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
+    """The layout rated best, where it is clearly better than the recommended one and costs no more; why it is not."""
+    if not (plan.holds and plan.in_time):
+        return ()
+    rated = merits(result)[0]
+    better = result.holds & result.in_time & ~wise(result) & (rated > rated[plan.index] * (1 + INDISTINCT))
+    if result.problem.objective == "cost":
+        bought = bought_gpus(result)
+        better &= bought == bought[plan.index]
+    if not better.any():
+        return ()
+    other, full = result.plan(int(np.argmax(np.where(better, rated, -np.inf)))), fullest_rate(result)
+    filled = (
+        f"; filled up, {full[other.index]:,.0f} tokens/s per GPU instead of {full[plan.index]:,.0f}"
+        if result.problem.objective == "throughput"
+        else ""
+    )
+    return (
+        f"By the formulas {other.layout} on {_gpus(result, other.gpus)} would do better: {_speed(other)}{filled}. "
+        f"It is not recommended. {why_unwise(other)}",
     )
 
 
@@ -296,7 +347,7 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     )
 
 
-RULES = (_fewer, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 
@@ -310,42 +361,77 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
             other = result.plan(index)
             found.append(
                 f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {int(other.memory.capacity):,} requests."
+                f"holds {_requests(int(other.memory.capacity))}."
             )
     return tuple(found)
 
 
-def _napkin_note(result: Result, found: Napkin, plan: Plan | None) -> str:
+def _napkin_note(result: Result, found: Napkin, smallest: Plan | None) -> str:
     """Why the textbook number of GPUs and the full answer differ, or that they agree."""
     sums = (
         f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
-        f"{written_bytes(result.problem.gpu.memory)} per GPU"
+        f"{written_bytes(result.problem.gpu.memory)} per GPU: {found.gpus:,}"
     )
-    if plan is None or not plan.holds:
-        return f"{sums}: {found.gpus}; the engine's overheads, or what is repeated on every GPU, do not fit."
-    if plan.gpus == found.gpus:
-        return f"{sums}: {found.gpus}, as many as the full answer."
-    if plan.gpus < found.gpus:
-        return f"{sums}: {found.gpus}, rounded up to a size that is sold; {plan.gpus} do with what is really kept."
-    fewest = smallest_index(result, among=result.holds)
-    if fewest is not None and (held := int(result.gpus[fewest])) <= found.gpus:
-        slow = _limit(result, fewest)
-        why = f"for the targets: {held} give {slow}" if slow else "which do it better."
-        return f"{sums}: {found.gpus}, and {held} hold every request. The full answer is {plan.gpus}, {why}"
+    most = max(result.problem.budget, int(result.gpus.max()))
+    if found.gpus > most:
+        return f"{sums}, more than the {_counted(most, 'GPU')} one replica may use."
+    if smallest is None or not smallest.holds:
+        nearest = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
+        return f"{sums}. {_falls_short(result, nearest)}"
+    if smallest.gpus == found.gpus:
+        return f"{sums}, as many as the full answer."
+    return " ".join(
+        (f"{sums}.", *_beyond_napkin(result, found, smallest), f"The full answer is {smallest.gpus}.")
+    )
+
+
+def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[str]:
+    """What stands between the textbook number and the full answer: cuts, overheads, targets, whole machines."""
+    does = result.holds & result.in_time
+    least = int(result.gpus[result.holds].min())
+    tried = int(result.gpus[result.gpus >= found.gpus].min())
+    if tried > found.gpus:
+        none = "With the cuts you fixed none" if result.problem.fixed else "No cut"
+        yield f"{none} into {found.gpus} is tried; the next is {tried}."
+    if tried < least:
+        yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
+    if not does.any():
+        yield f"{least} hold every request; none that was tried meets the targets, and the full answer comes nearest."
+        return
+    if least < result.gpus[does].min():
+        fastest = best_index(result, among=result.holds & (result.gpus == least))
+        slow = result.plan(cast(int, fastest))
+        yield f"{least} hold every request ({slow.layout}): {_limit(result, slow.index)}"
+    if note := fewer_would_do(result, smallest, among=does):
+        yield note
+
+
+def _falls_short(result: Result, index: int) -> str:
+    """Why a layout does not do; what a GPU loses of the memory the textbook counts on, where memory is the matter."""
+    plan = result.plan(index)
+    words = f"On {_counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
+    if not plan.legal and plan.objections[0].rule not in OUT_OF_MEMORY:
+        return words
     lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve
     return (
-        f"{sums}: {found.gpus}. The full answer is {plan.gpus}: each GPU also loses {written_bytes(float(lost))} to "
-        "activations, overhead and reserve, and some parts are repeated on every GPU."
+        f"{words} Each GPU loses {written_bytes(float(lost))} to activations, overhead and reserve, and some parts are "
+        "kept on several."
     )
 
 
-def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
-    """The recommendation for a result, with its reasons and what to buy."""
+def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[Layout], float]) -> Advice:
+    """The recommendation for a result, with its reasons and what to buy.
+
+    Args:
+        instances: machines to have.
+        error: how far the time per token of a layout may be off, relative; 0: it is a bound.
+    """
     index = recommended_index(result)
     plan = None if index is None else result.plan(index)
     problem = result.problem
     offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
-    cheapest = smallest_index(result, among=result.holds & result.in_time)
+    fewest = smallest_index(result, among=result.holds & result.in_time)
+    smallest = plan if fewest is None else result.plan(fewest)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),
@@ -353,9 +439,10 @@ def advise(result: Result, *, instances: Iterable[Instance]) -> Advice:
         recommended=plan,
         purchases=() if plan is None else purchases(offers, gpu=problem.gpu, gpus=plan.gpus),
         reasons=() if plan is None else reasons(result, plan),
-        runner_up=None if plan is None else runner_up(result, plan),
+        runner_up=None if plan is None else runner_up(result, plan, error=error),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
-        napkin_note=_napkin_note(result, estimate, plan if cheapest is None else result.plan(cheapest)),
+        napkin_note=_napkin_note(result, estimate, smallest),
+        smallest=smallest,
         ladder=ladder(result, instances=offers),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from parplan.calibration import Occasion
-from parplan.fit import LONGEST, Fit, Shortfall, fit, most_requests, shortfall
+from parplan.fit import LONGEST, Fit, Shortfall, fit, shortfall
 from parplan.memory import Memory, profiled_encoder
 from parplan.planner import Plan, Problem
 from parplan.transformer import Compressed
@@ -73,8 +73,8 @@ class Balance:
 
     @property
     def starts(self) -> bool:
-        """Whether the engine comes up: one request fits, and nothing overflows."""
-        return most_requests(self.plan.memory) > 0
+        """Whether the engine comes up with this layout, and holds a request."""
+        return self.plan.legal
 
     @property
     def sums(self) -> str:
@@ -123,11 +123,9 @@ class Balance:
             return ""
         if not self.fit.length:
             return f"{self.shortfall.reason} No request fits, however short."
-        fewer = (
-            f"At most {self.fit.requests:,} requests of {self.length:,} tokens fit"
-            if self.fit.requests
-            else "None fits"
-        )
+        most = self.fit.requests
+        requests = f"{most:,} requests of {self.length:,} tokens fit" if most > 1 else "one request fits"
+        fewer = f"At most {requests}" if most else "None fits"
         return (
             f"{self.shortfall.reason} {fewer}; {self.concurrency:,} at once can be at most {self.fit.length:,} "
             "tokens long."

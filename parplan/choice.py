@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from parplan.instances import sold_gpus
-from parplan.planner import CUT_NAMES, Counts, Mask, Result
+from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
 from parplan.units import Array
 
 INDISTINCT = 0.05
@@ -19,6 +19,11 @@ def wise(result: Result) -> Mask:
     """Layouts free of the warnings that forbid a recommendation, [layouts]."""
     unwise = np.logical_or.reduce([result.warnings[name] for name in UNWISE])
     return np.asarray(~unwise)
+
+
+def why_unwise(plan: Plan) -> str:
+    """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
+    return next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
 
 
 def bought_gpus(result: Result) -> Counts:
@@ -158,8 +163,10 @@ def roomiest_index(result: Result, *, among: Mask) -> int:
 def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     """The few layouts worth drawing side by side: the best of every GPU count, and the largest that does not load.
 
-    Ordered by GPUs; the recommended layout is among them.
+    Ordered by GPUs; the recommended layout is among them. Where none loads, the one that comes nearest.
     """
+    if not result.legal.any():
+        return (roomiest_index(result, among=~result.legal),)
     chosen = set()
     bought = bought_gpus(result)
     for size in np.unique(bought):

@@ -122,3 +122,9 @@ def confidence(problem: Problem, *, layout: Layout) -> Confidence | None:
         return _times(errors, ("fitted", "pairs", "gpus"), new=False, words=words)
     words = f"no measurement of this model, nor of {gpu}, with {label}: {WIDEST}"
     return _times(errors, everything, new=True, words=words)
+
+
+def tpot_error(problem: Problem, layout: Layout) -> float:
+    """How far the time per token of a layout may be off, relative; 0 for an engine that is a bound."""
+    known = confidence(problem, layout=layout)
+    return known.tpot.relative if known else 0.0

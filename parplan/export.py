@@ -154,6 +154,7 @@ def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
         "gpus": rung.gpus,
         "replicas": rung.replicas,
         "layout": rung.plan and layout_json(rung.plan.layout),
+        "note": rung.note,
         "joules_per_output_token": None
         if tdp is None or rung.gpus is None
         else _number(energy_per_token(tdp * rung.gpus, rate=rung.tokens_per_s)),

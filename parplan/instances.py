@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from math import ceil
 
 import numpy as np
 
@@ -41,6 +42,15 @@ def next_power_of_two(number: float) -> int:
     return 1 << int(np.ceil(np.log2(max(number, 1))))
 
 
+def sizes_sold(gpu: Gpu) -> list[int]:
+    """GPUs of the machines a GPU is taken to be sold in: 1, 2, 4, ... up to a node.
+
+    >>> sizes_sold(Gpu.model_construct(node=8))
+    [1, 2, 4, 8]
+    """
+    return sorted({*(1 << power for power in range(gpu.node.bit_length())), gpu.node})
+
+
 def sold_gpus(gpus: Count, *, gpu: Gpu) -> Count:
     """GPUs one has to buy to use so many: 1, 2, 4, 8 up to a node, whole nodes beyond.
 
@@ -61,18 +71,20 @@ class Napkin:
     kv: float
     """Bytes of the cache of every asked request at full length."""
     gpus: int
-    """GPUs those bytes fill, rounded up to 1, 2, 4, 8, 16, ..."""
+    """GPUs those bytes fill, rounded up."""
 
 
 def napkin(transformer: Transformer, precision: Precision, *, gpu: Gpu, workload: Workload) -> Napkin:
-    """Parameters x bytes plus KV cache over the memory of one GPU, rounded up to the next size sold.
+    """Parameters x bytes plus KV cache over the memory of one GPU, rounded up: no layout does it with fewer.
+
+        ceil((weights + kv) / memory)
 
     It forgets activations, overheads, what an engine refuses to use, and everything that is repeated on several
-    GPUs; the full answer is shown beside it.
+    GPUs, and which cuts a model allows; the full answer is shown beside it.
     """
     weights = float(weight_bytes(transformer, precision))
     kv = float(workload.concurrency * sequence_bytes(transformer, precision, length=workload.length))
-    return Napkin(weights=weights, kv=kv, gpus=next_power_of_two((weights + kv) / gpu.memory))
+    return Napkin(weights=weights, kv=kv, gpus=ceil((weights + kv) / gpu.memory))
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,6 @@ def own_machines(gpu: Gpu, *, gpu_hour: Usd, today: date) -> tuple[Instance, ...
         gpu_hour: USD per GPU and hour. 0: not known.
         today: when the user said so.
     """
-    sizes = sorted({*(1 << power for power in range(gpu.node.bit_length())), gpu.node})
     source = Source(text="your own price" if gpu_hour else "your own hardware, no price given", read=today)
     return tuple(
         Instance(
@@ -175,7 +186,7 @@ def own_machines(gpu: Gpu, *, gpu_hour: Usd, today: date) -> tuple[Instance, ...
             priced=today if gpu_hour else None,
             sources=(source,),
         )
-        for size in sizes
+        for size in sizes_sold(gpu)
     )
 
 

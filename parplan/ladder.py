@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from parplan.choice import bought_gpus, fewest, first_by, smallest_index
+from parplan.choice import bought_gpus, fewest, first_by, merits, preferred, smallest_index, why_unwise
 from parplan.hardware import Instance
-from parplan.instances import Purchase, purchases, surviving
+from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
 from parplan.planner import Mask, Plan, Result
 
 
@@ -22,6 +23,8 @@ class Rung:
     """The best layout of that size. None: nothing within the GPU budget does."""
     purchases: tuple[Purchase, ...]
     """Ways to buy it, cheapest first."""
+    note: str = ""
+    """That fewer GPUs would do, and why more are bought; empty where none would."""
     replicas: int = 1
     """Copies of the layout that run; the plan is that of one of them with its share of the requests."""
 
@@ -70,7 +73,29 @@ def _rung(result: Result, name: str, meaning: str, among: Mask, offers: tuple[In
     if index is None:
         return Rung(name, meaning, None, ())
     found = result.plan(index)
-    return Rung(name, meaning, found, purchases(offers, gpu=result.problem.gpu, gpus=found.gpus))
+    bought = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
+    return Rung(name, meaning, found, bought, note=fewer_would_do(result, found, among=among))
+
+
+def fewer_would_do(result: Result, found: Plan, *, among: Mask) -> str:
+    """That fewer GPUs than those of a layout would do, and why they are not the answer; empty where none would.
+
+    Args:
+        among: what does it, [layouts].
+    """
+    least = int(result.gpus[among].min())
+    if least >= found.gpus:
+        return ""
+    index = first_by(
+        merits(result), result=result, among=preferred(result, among=among & (result.gpus == least))
+    )
+    fewer, gpu = result.plan(cast(int, index)), result.problem.gpu
+    words = f"{least} GPU{'s' * (least > 1)} would do ({fewer.layout})"
+    if (sold := int(sold_gpus(least, gpu=gpu))) < sold_gpus(found.gpus, gpu=gpu):
+        return f"{words}, but not be recommended. {why_unwise(fewer)}"
+    *others, last = [gpu.node] if least > gpu.node else sizes_sold(gpu)
+    machines = f"{', '.join(map(str, others))} or {last}" if others else f"{last}"
+    return f"{words}; sold in machines of {machines}, they are {sold}."
 
 
 def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...]) -> Rung:

@@ -437,7 +437,14 @@ class Result:
         """One layout as the rules judge it."""
         held = self.picked(self.memory, index=index)
         case = case_of(self.problem, layout=self.layout.one(index), held=held)
-        return replace(case, narrower=int(self.narrower[index]))
+        return replace(case, narrower=int(self.narrower[index]), staged_gain=self._staged_gain(index))
+
+    def _staged_gain(self, index: int) -> float:
+        """Tokens/s of one layout over the most of those without stages that do the job on as many GPUs, less one; 0:
+        none does."""
+        flat = self.holds & self.in_time & (self.layout.pipeline == 1) & (self.gpus == self.gpus[index])
+        rate = self.at_asked(self.serving.tokens_per_s)
+        return float(rate[index] / rate[flat].max() - 1) if flat.any() else 0.0
 
     def objections(self, index: int) -> tuple[Objection, ...]:
         """Everything wrong with one layout in words, errors first; nothing is composed for one without fault."""

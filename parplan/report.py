@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 
-import numpy as np
-
 from parplan.balance import balance
+from parplan.choice import ranking
 from parplan.confidence import Band
 from parplan.ladder import Rung
 from parplan.layout import Layout
@@ -50,7 +49,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Memory of the fullest GPU", _memory(best, result.problem) if best else ""),
         ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
-        ("Layouts that do it, fewest GPUs first", _layouts(result)),
+        ("Layouts that do it, best first", _layouts(result)),
         ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
         ("On a napkin", escaped(advice.napkin_note)),
         ("Assumed", _bullets(_assumptions(answer))),
@@ -132,14 +131,14 @@ def _memory(best: Plan, problem: Problem) -> str:
 
 
 def _layouts(result: Result) -> str:
-    """The layouts that do the job with the fewest GPUs, fastest first; where none does, those that run."""
+    """The layouts that do the job, the recommended one first; where none does, those that hold all requests, or run."""
     allowed = next(
         (mask for mask in (result.holds & result.in_time, result.holds, result.legal) if mask.any()), None
     )
     if allowed is None:
         return ""
-    order = np.lexsort((-result.at_asked(result.serving.tokens_per_s), result.gpus, ~allowed))
-    plans = [result.plan(int(index)) for index in order[: min(MOST_LAYOUTS, int(allowed.sum()))]]
+    order = ranking(result)
+    plans = [result.plan(int(index)) for index in order[allowed[order]][:MOST_LAYOUTS]]
     head = ("Layout", "GPUs", "Per token", "First token", "Tokens/s per GPU", "Requests held", "Against it")
     return _table(head, [_row(found) for found in plans])
 
@@ -163,7 +162,7 @@ BOUGHT = ("Purpose", "GPUs", "Layout", "Cheapest machines", "USD per hour", "Pri
 def _bought(rung: Rung) -> tuple[str, ...]:
     if rung.plan is None:
         return (rung.meaning, "none of the sizes tried", "", "", "", "")
-    size = (rung.meaning, f"{rung.gpus}", rung.layout)
+    size = (f"{rung.meaning}. {rung.note}" if rung.note else rung.meaning, f"{rung.gpus}", rung.layout)
     if not rung.purchases:
         return (*size, "none in the catalogue", "", "")
     first = rung.purchases[0]

@@ -1,12 +1,17 @@
 """The second best layout, and what it would take for it to win."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from parplan.choice import INDISTINCT, best_index, bought_gpus, fullest_rate, merits
+from parplan.layout import Layout
 from parplan.planner import Plan, Result
 from parplan.units import Array, written_time
+
+LEAST_GAP = 0.005
+"""Relative difference that is written as a whole percent."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +23,13 @@ class RunnerUp:
     """What it is worse at, and from where on it would win."""
 
 
-def runner_up(result: Result, best: Plan) -> RunnerUp | None:
+def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -> RunnerUp | None:
     """The best of the other layouts that do the job; None: no other does, or the recommended one does not.
 
     One that differs in more than its experts and how the cache is cut, where there is one.
+
+    Args:
+        error: how far the time per token of a layout may be off, relative; 0: it is a bound.
     """
     if not (best.holds and best.in_time):
         return None
@@ -36,9 +44,26 @@ def runner_up(result: Result, best: Plan) -> RunnerUp | None:
     second = result.plan(index)
     ways = [way for way in _ways(result, best, second) if way]
     wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
+    near = _indistinct(result, best, second, error=error)
     return RunnerUp(
-        second, f"{second.layout} on {second.gpus} GPU{'s' * (second.gpus > 1)} comes next. {wins}"
+        second, f"{second.layout} on {second.gpus} GPU{'s' * (second.gpus > 1)} comes next{near}. {wins}"
     )
+
+
+def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[Layout], float]) -> str:
+    """That two layouts differ by less than their speeds may be off, where speed is what decides between them."""
+    bought, rated = bought_gpus(result), merits(result)[0]
+    if result.problem.objective == "cost" and bought[best.index] != bought[second.index]:
+        return ""
+    gap = abs(rated[second.index] / rated[best.index] - 1)
+    off = {plan.layout: error(plan.layout) for plan in (best, second)}
+    within = [layout for layout in off if gap < off[layout]]
+    if not within:
+        return ""
+    bands = " and ".join(dict.fromkeys(f"±{off[layout] * 100:.0f} %" for layout in within))
+    whose = "either" if len(within) == len(off) else str(within[0])
+    size = f"{gap * 100:.0f} %" if gap >= LEAST_GAP else "less than 1 %"
+    return f": the two differ by {size}, within the error of {whose} ({bands})"
 
 
 def _ways(result: Result, best: Plan, second: Plan) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from parplan import catalog
 from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS, Engine
-from parplan.confidence import Confidence, confidence
+from parplan.confidence import Confidence, confidence, tpot_error
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
@@ -335,5 +335,7 @@ def plan(scenario: Scenario) -> Answer:
         UnknownNameError: a name the catalogue does not know, with the nearest it does.
     """
     result = solve(problem_of(scenario))
-    found = advise(result, instances=offers(scenario, gpu=result.problem.gpu))
+    found = advise(
+        result, instances=offers(scenario, gpu=result.problem.gpu), error=partial(tpot_error, result.problem)
+    )
     return Answer(scenario=scenario, result=result, advice=found)

@@ -11,8 +11,8 @@ from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, most_requests
 from parplan.instances import purchases, sequence_bytes, weight_bytes
-from parplan.planner import Plan, Problem, candidate_layouts, deciding_batches, judged
-from parplan.scenario import MOST_GPUS, Answer, Scenario, offers, problem_of
+from parplan.planner import CUT_NAMES, Plan, Problem, candidate_layouts, deciding_batches, judged
+from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
 
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
@@ -47,12 +47,18 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
     planned and holds.
 
-    Meant for answers that do not: smaller formats, a larger share of memory, as many or as long requests as do fit,
-    more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
+    Meant for answers that do not: other cuts than the user fixed, smaller formats, a larger share of memory, as many
+    or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first
+    counts.
     """
     scenario, seen = answer.scenario, [answer.result.problem]
     found: list[WayOut] = []
-    for alternatives in (*_smaller(scenario), *_fewer_or_shorter(answer), *_larger(answer)):
+    for alternatives in (
+        *_recut(scenario),
+        *_smaller(scenario),
+        *_fewer_or_shorter(answer),
+        *_larger(answer),
+    ):
         for words, change in alternatives:
             changed = scenario.model_copy(update=change)
             problem = problem_of(changed)
@@ -90,6 +96,32 @@ def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
     return WayOut(words, changed, best, verdict(result, best), price)
 
 
+def _recut(scenario: Scenario) -> tuple[Alternatives, ...]:
+    """The nearest sizes of each cut the user fixed, below and above, others as they are; all free where none does."""
+    fixed = [name for name in CUTS if getattr(scenario, name)]
+    single = tuple(
+        (
+            (
+                f"use {CUT_NAMES[name]}{size} instead of {CUT_NAMES[name]}{getattr(scenario, name)}",
+                {name: size},
+            ),
+        )
+        for name in fixed
+        for size in _sizes_around(scenario, name)
+    )
+    free: Alternatives = (("try all layouts", dict.fromkeys(fixed, 0)),)
+    return single or ((free,) if fixed else ())
+
+
+def _sizes_around(scenario: Scenario, name: str) -> tuple[int, ...]:
+    """The next smaller and the next larger size of a fixed cut with which a layout holds every request."""
+    problem = problem_of(scenario.model_copy(update={name: 0}))
+    layout, fixed = candidate_layouts(problem), getattr(scenario, name)
+    holds = judged(problem, layout=layout, concurrency=deciding_batches(problem)).holds
+    sizes = np.unique(np.broadcast_to(getattr(layout, name), layout.shape)[holds])
+    return (*sizes[sizes < fixed][-1:].tolist(), *sizes[sizes > fixed][:1].tolist())
+
+
 def _smaller(scenario: Scenario) -> tuple[Alternatives, ...]:
     """Smaller formats, and a larger share of memory for the engine."""
     share = (f"let the engine take {LARGE_SHARE} % of each GPU", {"utilization": LARGE_SHARE})
@@ -103,37 +135,41 @@ def _smaller(scenario: Scenario) -> tuple[Alternatives, ...]:
 
 
 def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
-    """As many requests, or as long ones, as the recommended layout holds, or the one that comes nearest."""
-    scenario, result, best = answer.scenario, answer.result, answer.advice.recommended
+    """As many requests, or as long ones, as the recommended layout or the nearest one holds; or one alone."""
+    result, best = answer.result, answer.advice.recommended
     others = [mask for rule, mask in result.errors.items() if rule != "one-request"]
     possible = ~np.logical_or.reduce(others)
     if not possible.any():
         return ()
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
-    problem, nearest = result.problem, best.index if best else int(np.argmax(requests))
+    nearest = best.index if best else int(np.argmax(requests))
     most = most_requests(result.case(nearest).memory)
+    fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
+    together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
+    alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
+    return (*(((fewer,),) if most else ()), *(((*together, *alone),) if together or alone else ()))
+
+
+def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alternatives:
+    """So many requests of the same shape, as long as one layout runs them; none where it runs none, or longer ones.
+
+    Args:
+        index: of the layout.
+        words: what stands before the length.
+    """
+    scenario, problem = answer.scenario, answer.result.problem
     length = longest_request(
         problem.transformer,
         problem.precision,
-        layout=result.layout.one(nearest),
+        layout=answer.result.layout.one(index),
         gpu=problem.gpu,
         engine=problem.engine,
-        concurrency=scenario.concurrency,
+        concurrency=concurrency,
         settings=problem.settings,
     )
     output = max(round(length * scenario.output / problem.workload.length), 1)
-    return (
-        *(
-            (((f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most}),),)
-            if most
-            else ()
-        ),
-        *(
-            (((f"keep requests to {length:,} tokens", {"prompt": length - output, "output": output}),),)
-            if length > output
-            else ()
-        ),
-    )
+    change = {"concurrency": concurrency, "prompt": length - output, "output": output}
+    return ((f"{words} {length:,} tokens", change),) if output < length < problem.workload.length else ()
 
 
 def _larger(answer: Answer) -> tuple[Alternatives, ...]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
+from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
@@ -234,16 +235,24 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             Scenario(ttft=500, tpot=30),
             2,
             4,
-            "2 hold every request. The full answer is 4, for the targets: 2 give ",
+            "2 hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
+            "The full answer is 4.",
         ),
         (
             Scenario(model="openai/gpt-oss-120b", weights="native"),
             1,
             2,
-            "The full answer is 2: each GPU also loses",
+            "On 1 GPU, TP1: it holds 17 of 64 requests (2.4 GiB for KV). Each GPU loses 11.4 GiB to activations",
         ),
+        (
+            Scenario(model=BIG_LLAMA, weights="bf16", concurrency=32, budget=16),
+            10,
+            16,
+            "No cut into 10 is tried; the next is 12. 12 GPUs would do (TP4 PP3); sold in machines of 8, they are 16.",
+        ),
+        (Scenario(tpot=1), 2, 8, "2 hold every request; none that was tried meets the targets"),
     ],
-    ids=["alike", "targets", "overhead"],
+    ids=["alike", "targets", "overhead", "whole machines", "no target met"],
 )
 def test_why_the_napkin_and_the_full_answer_differ(
     scenario: Scenario, napkin: int, full: int, words: str
@@ -252,6 +261,53 @@ def test_why_the_napkin_and_the_full_answer_differ(
     assert advice.recommended
     assert (advice.napkin.gpus, advice.recommended.gpus) == (napkin, full)
     assert words in advice.napkin_note
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (
+            Scenario(gpu="t4", concurrency=4096, prompt=2_000_000),
+            "171,796, more than the 16 GPUs one replica may use.",
+        ),
+        (Scenario(tensor=3), "On 3 GPUs, TP3: 64 attention heads do not divide over 3 tensor ranks."),
+        (Scenario(concurrency=120, budget=2), "On 2 GPUs, TP2: it holds 112 of 120 requests"),
+    ],
+    ids=["far too much", "impossible cut", "overhead"],
+)
+def test_the_napkin_is_answered_where_nothing_holds_all_requests(scenario: Scenario, words: str) -> None:
+    assert words in plan(scenario).advice.napkin_note
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "l40s", "mi300x"])
+@pytest.mark.parametrize(
+    "model",
+    [LLAMA, DEEPSEEK, "openai/gpt-oss-120b", "google/gemma-3-27b-it", "Qwen/Qwen3-Next-80B-A3B-Instruct"],
+)
+@pytest.mark.parametrize(
+    "more", [{}, {"engine": "ideal", "concurrency": 300}, {"prompt": 30_000, "concurrency": 9}], ids=str
+)
+def test_no_layout_does_with_fewer_gpus_than_the_napkin_says(
+    gpu: str, model: str, more: dict[str, object]
+) -> None:
+    answer = plan(Scenario(model=model, gpu=gpu, **more))
+    assert (answer.result.gpus[answer.result.holds] >= answer.advice.napkin.gpus).all()
+
+
+def test_a_size_of_the_ladder_says_that_fewer_would_do_where_machines_are_sold_whole() -> None:
+    big = plan(Scenario(model=BIG_LLAMA, weights="bf16", concurrency=32, budget=16))
+    notes = {rung.name: rung.note for rung in big.advice.ladder}
+    assert notes["holds"] == "12 GPUs would do (TP4 PP3); sold in machines of 8, they are 16."
+    assert found(big, Layout(tensor=4, pipeline=3)).holds
+    assert not (big.result.holds & (big.result.gpus < 12)).any()
+    split = plan(
+        Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", concurrency=256, prompt=4096, budget=16)
+    )
+    notes = {rung.name: rung.note for rung in split.advice.ladder}
+    assert notes["loads"].startswith("6 GPUs would do (")
+    assert notes["loads"].endswith("; sold in machines of 1, 2, 4 or 8, they are 8.")
+    assert not notes["holds"]
+    assert not any(rung.note for rung in plan(Scenario()).advice.ladder)
 
 
 def test_where_not_one_request_fits_the_longest_that_does_is_said() -> None:
@@ -334,3 +390,27 @@ def test_fixed_cuts_are_what_limits() -> None:
     fixed = plan(Scenario(tensor=2, tpot=10)).advice
     assert "with the cuts you fixed meets the targets" in fixed.verdict
     assert "with the cuts you fixed holds them all" in plan(Scenario(tensor=1, pipeline=1)).advice.shortfall
+
+
+@pytest.mark.parametrize("budget", [1, 2], ids=["nothing runs", "one request held"])
+def test_requests_longer_than_the_model_was_made_for_are_spoken_of_below_the_verdict(budget: int) -> None:
+    words = "Requests of 131,073 tokens exceed the 131,072 the model was made for"
+    asked = Scenario(model=LLAMA, prompt=130_049, concurrency=1, budget=budget)
+    assert words in plan(asked).advice.shortfall
+    assert "made for" not in plan(asked.model_copy(update={"prompt": 130_048})).advice.shortfall
+
+
+def test_one_request_is_not_spoken_of_as_several() -> None:
+    answer = plan(Scenario(model=LLAMA, prompt=200_000, concurrency=1))
+    assert "hold 1 request of 201,024 tokens" in said(answer)
+
+
+def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
+    answer = plan(Scenario(model=LLAMA, tensor=3))
+    (drawn,) = candidates(answer.result)
+    nearest = answer.result.plan(drawn)
+    assert f"{nearest.layout} comes nearest" in answer.advice.shortfall
+    assert nearest.layout == Layout(tensor=3)
+    shown = balance(answer.result.problem, nearest)
+    assert "does not come up" in shown.sums
+    assert not shown.holds

@@ -9,10 +9,22 @@ import pytest
 from parplan import Answer, Scenario, plan
 from parplan.across import plans_across
 from parplan.catalog import UnknownNameError
-from parplan.choice import INDISTINCT, UNWISE, bought_gpus, fullest_rate, ranking, recommended_index, wise
+from parplan.choice import (
+    INDISTINCT,
+    UNWISE,
+    bought_gpus,
+    fullest_rate,
+    merits,
+    ranking,
+    recommended_index,
+    wise,
+)
 from parplan.commands import launch
+from parplan.layout import Layout
 from parplan.links import from_query, to_query
 from parplan.scenario import problem_of
+from parplan.ui.layouts_tab import table
+from parplan.units import written_time
 from parplan.whatif import winner, winner_map
 from parplan.workload import OBJECTIVES
 
@@ -203,6 +215,85 @@ def test_the_second_best_wins_at_the_requests_it_names() -> None:
     result = plan(answer.scenario.model_copy(update={"concurrency": many})).result
     rate = result.at_asked(result.serving.tokens_per_s)
     assert rate[second.plan.index] > rate[best.index] * (1 + INDISTINCT)
+
+
+STAGES_AHEAD = Scenario(
+    model=DEEPSEEK, weights="native", gpu="h200-sxm", concurrency=256, prompt=4096, budget=16
+)
+"""By the formulas stages inside one node are ahead of what is recommended."""
+
+
+def test_what_the_formulas_rate_higher_and_nobody_measured_is_said_not_to_be_recommended() -> None:
+    answer = plan(STAGES_AHEAD)
+    result, best = answer.result, answer.advice.recommended
+    assert best
+    assert best.layout.pipeline == 1
+    rate = np.where(
+        result.holds & result.in_time & (bought_gpus(result) == 8),
+        result.at_asked(result.serving.tokens_per_s),
+        0,
+    )
+    ahead = result.plan(int(rate.argmax()))
+    assert ahead.layout.pipeline > 1
+    gain = rate.max() / rate[(result.layout.pipeline == 1) & (result.gpus == ahead.gpus)].max() - 1
+    assert gain > INDISTINCT
+    note = next(one.reason for one in ahead.objections if one.rule == "pipeline-inside")
+    assert f"{gain * 100:.0f} % ahead of the best layout without stages" in note
+    assert "no published measurement" in note
+    assert "works on every token" not in note
+    (said,) = (line for line in answer.advice.reasons if "would do better" in line)
+    assert f"{ahead.layout} on 8x" in said
+    assert written_time(float(ahead.serving.tpot)) in said
+    assert note in said
+    status = dict(table(result, ranking(result).tolist()[:60])[["Layout", "Status"]].to_numpy().tolist())
+    assert (status[str(best.layout)], status[str(ahead.layout)]) == ("recommended", "unwise")
+
+
+def test_stages_that_are_slower_are_objected_to_for_that() -> None:
+    result = plan(Scenario(model=LLAMA)).result
+    staged = next(
+        result.plan(index)
+        for index in range(result.shape[0])
+        if result.layout.one(index) == Layout(tensor=2, pipeline=2)
+    )
+    note = next(one.reason for one in staged.objections if one.rule == "pipeline-inside")
+    assert "works on every token" in note
+    assert "ahead" not in note
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_nothing_is_said_to_do_better_where_the_best_is_recommended(objective: str) -> None:
+    for answer in asked(objective):
+        result, best = answer.result, answer.advice.recommended
+        assert best
+        unwise = result.holds & result.in_time & ~wise(result)
+        if objective == "cost":
+            unwise &= bought_gpus(result) == bought_gpus(result)[best.index]
+        rated = merits(result)[0]
+        better = rated[unwise].max(initial=0) > rated[best.index] * (1 + INDISTINCT)
+        assert any("would do better" in line for line in answer.advice.reasons) == better
+
+
+def test_a_win_within_the_error_is_said_to_be_one() -> None:
+    """DeepSeek on eight B200: repeated attention is ahead by less than its speed, which nobody measured, may be off."""
+    answer = plan(Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=128, tpot=40))
+    best, second = answer.advice.recommended, answer.advice.runner_up
+    assert best
+    assert second
+    gap = 1 - float(second.plan.serving.tokens_per_s) / float(best.serving.tokens_per_s)
+    bands = [known.tpot.relative for one in (best, second.plan) if (known := answer.confidence(one))]
+    assert gap < min(bands)
+    assert f"differ by {gap * 100:.0f} %, within the error of either" in second.words
+    assert all(f"±{band * 100:.0f} %" in second.words for band in bands)
+
+
+def test_a_clear_win_and_one_by_gpus_are_not_said_to_be_within_the_error() -> None:
+    far = plan(Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", concurrency=32, budget=16))
+    fewer = plan(Scenario(model=LLAMA))
+    bound = plan(Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", engine="ideal"))
+    for answer in (far, fewer, bound):
+        assert answer.advice.runner_up
+        assert "within the error" not in answer.advice.runner_up.words
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm"])

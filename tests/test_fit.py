@@ -253,3 +253,36 @@ def test_shorter_requests_keep_the_shape_of_the_asked_ones() -> None:
     way = next(way.scenario for way in ways_out(plan(asked_for)) if "tokens" in way.words)
     assert way.prompt < asked_for.prompt
     assert way.prompt / way.output == pytest.approx(asked_for.prompt / asked_for.output, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "changes"),
+    [
+        ({"tensor": 3}, [{"tensor": 2}, {"tensor": 4}]),  # as the objection to TP3 says
+        ({"tensor": 1, "pipeline": 1}, [{"tensor": 2}, {"pipeline": 2}]),
+        ({"tensor": 1, "pipeline": 1, "concurrency": 500}, [{"tensor": 8}, {"pipeline": 6}]),
+        (
+            {"tensor": 3, "decode_context": 16},
+            [{"tensor": 0, "decode_context": 0}],
+        ),  # neither alone is enough
+    ],
+    ids=str,
+)
+def test_a_fixed_cut_is_changed_to_the_nearest_that_holds_every_request(
+    fixed: dict[str, int], changes: list[dict[str, int]]
+) -> None:
+    scenario = Scenario(**fixed)
+    assert not holding(scenario)
+    ways = [way.scenario for way in ways_out(plan(scenario))]
+    for change in changes:
+        assert scenario.model_copy(update=change) in ways
+        assert holding(scenario.model_copy(update=change))
+
+
+def test_where_no_number_of_requests_of_that_length_fits_one_shorter_request_does() -> None:
+    """4,096 requests of two million tokens on sixteen T4: fewer do not fit, and shorter ones only one by one."""
+    (way,) = ways_out(plan(Scenario(gpu="t4", concurrency=4096, prompt=2_000_000)))
+    assert way.scenario.concurrency == 1
+    assert f"of up to {way.scenario.prompt + way.scenario.output:,} tokens" in way.words
+    assert holding(way.scenario)
+    assert not holding(way.scenario.model_copy(update={"prompt": way.scenario.prompt + 32}))

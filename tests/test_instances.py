@@ -58,8 +58,17 @@ def test_the_napkin_is_weights_and_cache_over_memory_rounded_up() -> None:
     workload = Workload(prompt=1024, output=1024, concurrency=64)
     found = napkin(transformer, precision, gpu=catalog.gpus()["h100-sxm"], workload=workload)
     assert found.kv == pytest.approx(64 * 2048 * 327_680)
+    memory = catalog.gpus()["h100-sxm"].memory
     assert found.gpus == 2
-    assert found.weights + found.kv <= found.gpus * catalog.gpus()["h100-sxm"].memory
+    assert (found.gpus - 1) * memory < found.weights + found.kv <= found.gpus * memory
+
+
+def test_the_napkin_is_not_rounded_to_what_is_sold() -> None:
+    """405B in bf16 with 32 requests: (756.0 + 31.5) / 79.2 = 9.95."""
+    transformer = catalog.model("meta-llama/Meta-Llama-3.1-405B").transformer
+    precision = chosen_precision(transformer, weights=FORMATS["bf16"], kv=None, formats=FORMATS)
+    workload = Workload(prompt=1024, output=1024, concurrency=32)
+    assert napkin(transformer, precision, gpu=catalog.gpus()["h100-sxm"], workload=workload).gpus == 10
 
 
 @pytest.mark.parametrize(

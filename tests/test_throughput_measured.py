@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parplan import catalog
+from parplan.objections.unwise import STAGES_SHORT
 from parplan.validate import THROUGHPUT_COLUMNS, Errors, Report, Row, validation
 
 MEASURED = Path(__file__).parents[1] / "catalogs" / "measurements" / "throughput.csv"
@@ -90,3 +92,15 @@ def test_notes_hold_only_what_a_rule_reads() -> None:
     with MEASURED.open(encoding="utf-8", newline="") as file:
         notes = {row["notes"] for row in csv.DictReader(file)}
     assert max(map(len, notes)) < 60
+
+
+def test_what_is_said_of_measured_stages(report: Report) -> None:
+    """Stages were measured on cards without fast links alone, and eight of them fall as short as the objection says."""
+    staged = [row for row in report.rows if (row.cells["pp"] or "1") != "1"]
+    assert {row.group["gpu"] for row in staged} == {"rtx-pro-6000-server"}
+    assert catalog.gpus()["rtx-pro-6000-server"].domain == 1
+    assert not {cut for _, cut in catalog.measured_cuts()} & {"pipeline"}
+    eight = [row for row in staged if float(row.cells["pp"]) == 8]
+    assert len(eight) == 10
+    reached = [float(row.cells["value"]) / row.predicted[COLUMN] for row in eight]
+    assert 1 - float(np.median(reached)) == pytest.approx(STAGES_SHORT, abs=0.03)

@@ -34,6 +34,9 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     narrower: Any = 0
     """Tensor width whose replicas deliver clearly more on as many GPUs, see `narrower_tensor`; 0: none. [layouts]"""
+    staged_gain: float = 0.0
+    """Tokens/s of a single layout over the most that one without stages delivers on as many GPUs, less one; 0: no such
+    layout does the job."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import prices
 from parplan.ui.prices import costs, price_day, worth
-from parplan.ui.words import cited, counted, plain, sentence, significant
+from parplan.ui.words import cited, plain, sentence, significant
 from parplan.units import GB
 
 NOTHING = "nothing within the GPUs one replica may use"
@@ -52,6 +52,8 @@ def show(answer: Answer) -> None:
         with st.container(border=True):
             size = f"{rung.gpus} × {gpu.label}, {rung.layout}" if rung.plan else NOTHING
             st.markdown(f"**{TITLES[rung.name]}: {plain(size)}**", help=plain(sentence(rung.meaning)))
+            if rung.note:
+                st.text(rung.note)
             if rung.plan:
                 _offers(rung, answer.scenario)
                 st.caption(plain(_energy(rung, tdp=gpu.tdp)))
@@ -59,10 +61,10 @@ def show(answer: Answer) -> None:
 
 def _napkin(answer: Answer) -> None:
     """Both answers side by side, and why they differ."""
-    advice, best = answer.advice, answer.advice.recommended
+    advice, smallest = answer.advice, answer.advice.smallest
     left, right, why = st.columns([1, 1, 3], vertical_alignment="center")
-    left.metric("On a napkin", counted(advice.napkin.gpus, "GPU"), border=True)
-    right.metric("Full answer", counted(best.gpus, "GPU") if best else "none", border=True)
+    left.metric("GPUs on a napkin", f"{advice.napkin.gpus:,}", border=True)
+    right.metric("Full answer", f"{smallest.gpus:,}" if smallest else "none", border=True)
     why.text(advice.napkin_note)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.choice import fullest_rate, ranking, recommended_index
+from parplan.choice import fullest_rate, ranking, recommended_index, wise
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
@@ -14,7 +14,7 @@ from parplan.units import MS
 
 FILLED = "Filled, tokens/s per GPU"
 AGAINST = "What speaks against it"
-STATUS = ("impossible", "recommended", "nearest", "requests wait", "too slow", "good")
+STATUS = ("impossible", "recommended", "nearest", "requests wait", "too slow", "unwise", "good")
 MOST_ROWS = 250
 """Rows of the table; the impossible ones come last."""
 COLUMNS = {
@@ -79,7 +79,14 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "Layout": [str(result.layout.one(index)) for index in rows],
         "GPUs": result.gpus[listed],
         "Status": np.select(
-            [~legal, best & does, best, ~result.holds[listed], ~result.in_time[listed]],
+            [
+                ~legal,
+                best & does,
+                best,
+                ~result.holds[listed],
+                ~result.in_time[listed],
+                ~wise(result)[listed],
+            ],
             STATUS[:-1],
             default=STATUS[-1],
         ),

@@ -104,6 +104,9 @@ def _sizes(answer: Answer) -> None:
         hide_index=True,
         alt="Fewest GPUs for every purpose, and what they cost",
     )
+    for rung in ladder:
+        if rung.note:
+            st.caption(plain(f"To {PURPOSES[rung.name]}: {rung.note}"))
     first = [rung.purchases[0] for rung in ladder if rung.purchases]
     days = [purchase.instance.priced for purchase in first if purchase.price is not None]
     if warning := worth(days, today=date.today()):
