@@ -78,7 +78,7 @@ def plan_json(plan: Plan) -> Json:
                 "reserve",
             )
         },
-        "kv_tokens": _number(memory.kv_tokens),
+        "kv_tokens": int(memory.kv_tokens),
         "max_requests": _number(memory.capacity),
         "running": _number(serving.running),
         "ttft_ms": _number(serving.ttft / MS),

@@ -6,6 +6,7 @@ from datetime import date
 
 import numpy as np
 
+from parplan import __version__
 from parplan.balance import balance
 from parplan.confidence import Band
 from parplan.cost import Bill
@@ -62,7 +63,8 @@ def report(answer: Answer, *, link: str, written: date) -> str:
     head = (
         f"# {escaped(advice.verdict)}",
         *filter(None, [escaped(advice.shortfall)]),
-        f"Planned with parplan on {written.isoformat()}, link format {SCHEMA}. The whole scenario: <{link}>",
+        f"Planned with parplan {__version__} on {written.isoformat()}, link format {SCHEMA}. The whole scenario: "
+        f"<{link}>",
     )
     return "\n\n".join((*head, *(f"## {title}\n\n{text}" for title, text in sections if text))) + "\n"
 

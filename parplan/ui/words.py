@@ -68,13 +68,13 @@ def either_way(relative: float) -> str:
     return f"±{share(relative)}"
 
 
-def share(part: Number) -> str:
+def share(part: Number, *, decimals: int = 0) -> str:
     """A part of one, in per cent.
 
-    >>> share(0.923)
-    '92 %'
+    >>> share(0.923), share(-0.0123, decimals=1)
+    ('92 %', '-1.2 %')
     """
-    return f"{float(part) * 100:.0f} %"
+    return f"{float(part) * 100:,.{decimals}f} %"
 
 
 def bullets(texts: Iterable[str]) -> str:
