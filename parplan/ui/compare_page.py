@@ -111,7 +111,7 @@ FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
 """What is compared of the recommended layouts; a row that none has a value for is left out."""
 COST_TERMS = (
     "Cost: the cheapest machines for the replicas planned, always busy with the requests asked for; the whole bill is "
-    "spread over the output tokens. ±: half of the comparable measurements lie within it."
+    "spread over the output tokens. ±: how far a time may be off, from measurements of its kind."
 )
 
 
