@@ -5,7 +5,9 @@ The front door is `plan`: a `Scenario` in, an `Answer` out. The command line and
 
 from parplan.scenario import Answer, Scenario, plan
 
-__all__ = ["LAYERS", "Answer", "Scenario", "plan"]
+__all__ = ["LAYERS", "Answer", "Scenario", "__version__", "plan"]
+
+__version__ = "0.2.0"
 
 LAYERS: tuple[str, ...] = (
     # values

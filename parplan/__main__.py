@@ -83,13 +83,14 @@ def written_answer(answer: Answer) -> str:
     advice, result = answer.advice, answer.result
     lines = [
         advice.verdict,
-        *filter(None, [advice.shortfall]),
+        *filter(None, [advice.shortfall, answer.load_words]),
         "",
         *advice.reasons,
         *([advice.runner_up.words] if advice.runner_up else []),
         *advice.alternatives,
         "",
         *_memory_lines(answer),
+        *_load_lines(answer),
         f"Napkin: {advice.napkin_note}",
         "",
     ]
@@ -97,7 +98,7 @@ def written_answer(answer: Answer) -> str:
         size = f"{rung.gpus} ({rung.layout})" if rung.plan else "none within the limit"
         offer = next((p for p in rung.purchases if p.price is not None), None)
         price = (
-            f", from {offer.count}x {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"
+            f", from {offer.count} × {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"
             if offer
             else ""
         )
@@ -128,6 +129,22 @@ def _memory_lines(answer: Answer) -> tuple[str, ...]:
     if answer.advice.recommended is None:
         return ()
     return (*balance(answer.result.problem, answer.advice.recommended).words, "")
+
+
+def _load_lines(answer: Answer) -> tuple[str, ...]:
+    """What users feel at the rate asked for, and what it costs; nothing without a rate, or where none is borne."""
+    found = answer.traffic
+    if not answer.scenario.rate or found is None or not found.replica.bearable:
+        return ()
+    paid = next(iter(answer.bills(answer.scenario.rate)), None)
+    price = (
+        f"All replicas cost from {paid.cost.per_hour:,.2f} USD/h, {paid.cost.per_million_output:,.2f} USD per million "
+        f"output tokens at the mean rate: {paid.purchase.count} × {paid.purchase.instance.provider} "
+        f"{paid.purchase.instance.name}."
+        if paid
+        else "No price is known for machines with so many of this GPU."
+    )
+    return (f"Load: {found.felt}", found.replica.words, price, "")
 
 
 def run_plan(arguments: argparse.Namespace) -> str:

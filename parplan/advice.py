@@ -68,7 +68,7 @@ def _model(result: Result) -> str:
 
 
 def _gpus(result: Result, count: int) -> str:
-    return f"{count}x {result.problem.gpu.label}"
+    return f"{count} × {result.problem.gpu.label}"
 
 
 def _within(result: Result) -> str:

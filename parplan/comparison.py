@@ -49,25 +49,28 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """The difference in one sentence: who is faster, and the three terms that decide it."""
-        return self.sentence(first=str(self.first.layout), second=str(self.second.layout))
+        """Who is faster, what makes it faster and what slower, and who has more room for the cache, in sentences."""
+        return self.sentences(first=str(self.first.layout), second=str(self.second.layout))
 
-    def sentence(self, *, first: str, second: str) -> str:
+    def sentences(self, *, first: str, second: str) -> str:
         """The same with names of one's own for the two plans."""
         gap = float(self.second.serving.tpot) - float(self.first.serving.tpot)
         faster, slower = (first, second) if gap >= 0 else (second, first)
-        sign = 1.0 if gap >= 0 else -1.0
-        parts = ", ".join(
-            f"{'+' if sign * term.difference >= 0 else '-'}{written_time(abs(term.difference))} {term.name}"
-            for term in self.time[:3]
-            if term.difference
-        )
+        largest = [(term, term.difference if gap >= 0 else -term.difference) for term in self.time[:3]]
+        gains = [f"{term.name} ({written_time(saved)} less)" for term, saved in largest if saved > 0]
+        losses = [f"{term.name} ({written_time(-saved)} more)" for term, saved in largest if saved < 0]
         room = float(self.second.memory.pool) - float(self.first.memory.pool)
-        more = second if room >= 0 else first
-        return (
-            f"{faster} is {written_time(abs(gap))} per token faster than {slower}: {parts or 'no term'} "
-            f"in {slower}. {more} has {written_bytes(abs(room))} more room for KV on each GPU."
+        said = (
+            f"{faster} takes {written_time(abs(gap))} less per token than {slower}."
+            if gap
+            else f"{first} and {second} take equally long per token.",
+            f"What makes {faster} faster: {', '.join(gains)}." if gains else "",
+            f"What makes it slower: {', '.join(losses)}." if losses else "",
+            f"{second if room > 0 else first} has {written_bytes(abs(room))} more room for KV on each GPU."
+            if room
+            else "Both have the same room for KV on each GPU.",
         )
+        return " ".join(filter(None, said))
 
 
 def time_terms(first: Plan, second: Plan) -> tuple[Term, ...]:

@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 
 from parplan.balance import Balance, balance
 from parplan.comparison import TIME_TERMS
-from parplan.cost import bill, energy_per_token, fleets
+from parplan.cost import bill, energy_per_token
 from parplan.formats import Precision
-from parplan.instances import Purchase, purchases
+from parplan.instances import Purchase
 from parplan.ladder import Rung
 from parplan.layout import Layout
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario
-from parplan.traffic import traffic_asked_for
 from parplan.transformer import Recurrent, Transformer
 from parplan.units import MS, gib
 from parplan.work import INDEX_BYTES
@@ -79,7 +78,7 @@ def plan_json(plan: Plan) -> Json:
                 "reserve",
             )
         },
-        "kv_tokens": _number(memory.kv_tokens),
+        "kv_tokens": int(memory.kv_tokens),
         "max_requests": _number(memory.capacity),
         "running": _number(serving.running),
         "ttft_ms": _number(serving.ttft / MS),
@@ -168,17 +167,15 @@ def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
 
 def load_json(answer: Answer) -> Json | None:
     """What the asked rate takes and costs, at its mean and fully loaded; None without a rate or a layout."""
-    best, scenario = answer.advice.recommended, answer.scenario
-    if best is None or not scenario.rate:
+    found, scenario = answer.traffic, answer.scenario
+    if found is None or not scenario.rate:
         return None
-    found = traffic_asked_for(
-        answer.result, best.index, rate=scenario.rate, peak=scenario.peak, replicas=scenario.replicas
-    )
-    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
     rates = {"cost_at_mean_rate": scenario.rate} | (
         {"cost_fully_loaded": found.bearable} if found.bearable else {}
     )
     return {
+        "words": answer.load_words,
+        "planned_replicas_suffice": found.replica.bearable > 0 and found.replicas <= scenario.replicas,
         "replicas": found.replicas,
         "gpus": _number(found.busiest.gpus),
         "bearable_requests_per_s": _number(found.bearable),
@@ -186,6 +183,7 @@ def load_json(answer: Answer) -> Json | None:
         "gives_way_first": found.replica.limit,
         "utilisation_mean": _number(found.mean.utilisation),
         "utilisation_peak": _number(found.busiest.utilisation),
+        "tpot_ms_peak": _number(found.tpot / MS),
         "ttft_p50_ms_peak": _number(found.busiest.ttft_p50 / MS),
         "ttft_p95_ms_peak": _number(found.busiest.ttft_p95 / MS),
         "wait_mean_ms_peak": _number(found.busiest.wait_mean / MS),
@@ -196,7 +194,7 @@ def load_json(answer: Answer) -> Json | None:
                 name: cost_json(bought, replicas=found.replicas, requests_per_s=rate, scenario=scenario)
                 for name, rate in rates.items()
             }
-            for bought in fleets(offers, replicas=found.replicas, gpus=best.gpus)
+            for bought in answer.fleets
         ],
     }
 

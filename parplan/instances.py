@@ -170,7 +170,7 @@ def own_machines(gpu: Gpu, *, gpu_hour: Usd, today: date) -> tuple[Instance, ...
     """Machines of 1, 2, 4, ... GPUs up to a node, for whoever has a price of one's own or a GPU nobody lists.
 
     Args:
-        gpu: what is in them; its network joins them.
+        gpu: what is in them; its network joins whole nodes, and what a part of one has is not known.
         gpu_hour: USD per GPU and hour. 0: not known.
         today: when the user said so.
     """
@@ -181,7 +181,7 @@ def own_machines(gpu: Gpu, *, gpu_hour: Usd, today: date) -> tuple[Instance, ...
             name=f"{size}-GPU machine",
             gpu=gpu.name,
             gpus=size,
-            network=gpu.network,
+            network=gpu.network if size == gpu.node else None,
             price=size * float(gpu_hour) or None,
             priced=today if gpu_hour else None,
             sources=(source,),

@@ -67,7 +67,7 @@ class Layout:
         names = (("TP", self.tensor), ("DP", self.data), ("EP", self.expert), ("PP", self.pipeline),
                  ("CP", self.context), ("DCP", self.decode_context))  # fmt: skip
         text = " ".join(f"{name}{int(size)}" for name, size in names if int(size) > 1) or "TP1"
-        return f"{int(self.replicas)}x {text}" if int(self.replicas) > 1 else text
+        return f"{int(self.replicas)} × {text}" if int(self.replicas) > 1 else text
 
     @staticmethod
     def stack(layouts: "list[Layout]") -> "Layout":

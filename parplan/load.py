@@ -7,7 +7,8 @@ Shapes: a serving is [..., batches]; rates, layouts and results are [...] or bro
 serving [batches], rates [rates]. All layouts at one rate: serving [layouts, batches], the rate a number.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from parplan.serving import Serving
 from parplan.units import Array, Count, Number, Seconds
 from parplan.waiting import (
     HALVINGS,
+    Waits,
     crowding,
+    exceeded_beyond,
     phases_of_prompt_wait,
     prompt_wait,
     prompt_wait_chance,
@@ -63,29 +66,6 @@ class Queue:
     """Output tokens of a request, [...]."""
     decode: Array
     """The decode step of a newcomer to each state together with what it finds, [..., states]."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """A deployment of replicas that are all alike under random arrivals. [...]"""
-
-    arrival_rate: Number
-    """Requests per second over all replicas."""
-    utilisation: Number
-    """Share of what the replicas can sustain; from one up the line grows without end."""
-    in_hand: Count
-    """Mean requests one replica has in hand, running or waiting."""
-    wait_mean: Seconds
-    """Mean wait for admission, over all requests."""
-    ttft_p50: Seconds
-    """Time to first token that half of the requests stay within."""
-    ttft_p95: Seconds
-    """Time to first token that 95 of 100 requests stay within."""
-    knee_rate: Number
-    """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
-    replicas: Count
-    gpus: Count
-    """GPUs of all replicas."""
 
 
 def sustained_rate(serving: Serving) -> Number:
@@ -301,6 +281,75 @@ def newcomers(arrival_rate: Number, *, queue: Queue, chance: Array, packed: Numb
     )
 
 
+@dataclass(frozen=True)
+class Load:
+    """A deployment of replicas that are all alike under random arrivals; percentiles and the knee are looked for when
+    somebody asks. [...]"""
+
+    arrival_rate: Number
+    """Requests per second over all replicas."""
+    replicas: Count
+    gpus: Count
+    """GPUs of all replicas."""
+    queue: Queue = field(repr=False)
+    """One of them."""
+    variation: Number
+    """Standard deviation over mean of the output length."""
+    newcomers: Newcomers = field(repr=False)
+    """What newcomers to one of them meet, slots apart."""
+    waiting: Number
+    """Share of requests that wait for admission."""
+    wait: Seconds
+    """Mean wait for admission of those."""
+
+    @property
+    def utilisation(self) -> Number:
+        """Share of what the replicas can sustain; from one up the line grows without end."""
+        return utilisation(np.divide(self.arrival_rate, self.replicas), sustained=self.queue.sustained)
+
+    @property
+    def in_hand(self) -> Count:
+        """Mean requests one replica has in hand, running or waiting."""
+        new = self.newcomers
+        first = new.alone.mean(axis=-1) + new.delayed * new.delay + self.wait_mean
+        return np.divide(self.arrival_rate, self.replicas) * (first + (self.queue.output - 1) * new.token)
+
+    @property
+    def wait_mean(self) -> Seconds:
+        """Mean wait for admission, over all requests."""
+        return self.waiting * self.wait
+
+    @cached_property
+    def ttft_p50(self) -> Seconds:
+        """Time to first token that half of the requests stay within."""
+        return self._ttft(0.5)
+
+    @cached_property
+    def ttft_p95(self) -> Seconds:
+        """Time to first token that 95 of 100 requests stay within."""
+        return self._ttft(0.95)
+
+    @cached_property
+    def knee_rate(self) -> Number:
+        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        return self.replicas * knee_rate(self.queue, variation=self.variation)
+
+    def later(self, time: Seconds) -> Number:
+        """Share of requests whose first token takes longer than a time."""
+        share = exceeded_beyond(time, bases=self.newcomers.alone, **self._waits)
+        return np.where(np.isinf(self.wait), 1.0, share)[()]
+
+    def _ttft(self, quantile: float) -> Seconds:
+        time = quantile_beyond(self.newcomers.alone, quantile=quantile, **self._waits)
+        return np.where(np.isinf(self.wait), np.inf, time)[()]
+
+    @property
+    def _waits(self) -> Waits:
+        """Both waits of a newcomer; one without an end is left to the caller."""
+        new, wait = self.newcomers, np.where(np.isinf(self.wait), 1.0, self.wait)
+        return {"shares": (new.delayed, self.waiting), "scales": (new.delay, wait), "phases": new.phases}
+
+
 def load(
     arrival_rate: Number,
     *,
@@ -334,29 +383,13 @@ def load(
     one = queue(serving, layout=layout)
     rate = np.asarray(np.divide(arrival_rate, replicas))
     chance, waiting = found(rate, queue=one, variation=variation)
-    wait = np.asarray(admission_wait(rate, queue=one, variation=variation))
-    new = newcomers(rate, queue=one, chance=chance, packed=packed)
-    stay = new.alone.mean(axis=-1) + new.delayed * new.delay + (one.output - 1) * new.token + waiting * wait
-    endless = np.isinf(wait)
-
-    def ttft(quantile: float) -> Seconds:
-        time = quantile_beyond(
-            new.alone,
-            quantile=quantile,
-            shares=(new.delayed, waiting),
-            scales=(new.delay, np.where(endless, 1.0, wait)),
-            phases=new.phases,
-        )
-        return np.where(endless, np.inf, time)[()]
-
     return Load(
         arrival_rate=arrival_rate,
-        utilisation=utilisation(rate, sustained=one.sustained),
-        in_hand=rate * stay,
-        wait_mean=waiting * wait,
-        ttft_p50=ttft(0.5),
-        ttft_p95=ttft(0.95),
-        knee_rate=replicas * knee_rate(one, variation=variation),
         replicas=replicas,
         gpus=replicas * layout.gpus,
+        queue=one,
+        variation=variation,
+        newcomers=newcomers(rate, queue=one, chance=chance, packed=packed),
+        waiting=waiting,
+        wait=np.asarray(admission_wait(rate, queue=one, variation=variation)),
     )

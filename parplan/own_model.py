@@ -61,13 +61,26 @@ def described(config: Any) -> Transformer:
     separate = config.get(SEPARATE)
     found = transformer_from_config(
         config,
-        name=str(config.get(NAMED) or UNNAMED)[:LONGEST_NAME],
+        name=_name(config),
         quantization=separate if isinstance(separate, Mapping) else None,
     )
     if found.encoder is None:
         return found
     images = f"its largest image has {found.encoder.tokens:,} tokens, as in the released models of its family"
     return found.model_copy(update={"assumed": (*found.assumed, images)})
+
+
+def _name(config: Mapping[str, Any]) -> str:
+    """What to call the model of a config: its id on the Hub where known, the last part of `_name_or_path`, which may be
+    the model it was made from and so is no id, else its architecture.
+
+    >>> [_name(one) for one in ({"_name_or_path": "org/Tiny-1B"}, {"architectures": ["LlamaForCausalLM"]}, {})]
+    ['Tiny-1B', 'LlamaForCausalLM', 'config.json']
+    """
+    path, classes = config.get("_name_or_path"), config.get("architectures")
+    called = path.rstrip("/").rpartition("/")[2] if isinstance(path, str) else ""
+    kind = str(classes[0]) if isinstance(classes, list) and classes else ""
+    return str(config.get(NAMED) or called.strip(" .") or kind or UNNAMED)[:LONGEST_NAME]
 
 
 def packed_entry(entry: ModelEntry) -> str:

@@ -4,21 +4,24 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 
+from parplan import __version__
 from parplan.balance import balance
 from parplan.choice import ranking
 from parplan.confidence import Band
+from parplan.cost import Bill
 from parplan.ladder import Rung
 from parplan.layout import Layout
 from parplan.planner import Plan, Problem, Result
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, Answer, price_terms
-from parplan.units import Seconds, written_bytes, written_time
+from parplan.traffic import ASSUMED
+from parplan.units import Seconds, written_bytes, written_rate, written_time
 from parplan.workload import OBJECTIVES
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
 """Signs that would mean something in Markdown inside a line."""
-MOST_LAYOUTS = 5
-"""Layouts listed."""
+MOST_LAYOUTS, MOST_MACHINES = 5, 3
+"""Layouts, and machines for the asked rate, listed."""
 
 
 def escaped(text: str) -> str:
@@ -45,6 +48,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
             "Answer",
             _table(("Figure", "Value"), _figures(best, answer)) if best else "",
         ),
+        ("Requests as they come", _load(answer)),
         ("Why", _bullets((*advice.reasons, *(o.reason for o in best.objections))) if best else ""),
         ("Memory of the fullest GPU", _memory(best, result.problem) if best else ""),
         ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
@@ -58,7 +62,8 @@ def report(answer: Answer, *, link: str, written: date) -> str:
     head = (
         f"# {escaped(advice.verdict)}",
         *filter(None, [escaped(advice.shortfall)]),
-        f"Planned with parplan on {written.isoformat()}, link format {SCHEMA}. The whole scenario: <{link}>",
+        f"Planned with parplan {__version__} on {written.isoformat()}, link format {SCHEMA}. The whole scenario: "
+        f"<{link}>",
     )
     return "\n\n".join((*head, *(f"## {title}\n\n{text}" for title, text in sections if text))) + "\n"
 
@@ -78,6 +83,9 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
     targets = {"first token": workload.ttft, "each token": workload.tpot}
     asked = [f"{name} within {written_time(limit)}" for name, limit in targets.items() if limit]
     formats = sorted({problem.precision.weights[part].label for part in model.components})
+    rate = (
+        f"{written_rate(scenario.rate)} on average, {written_rate(scenario.rate * scenario.peak)} at the peak"
+    )
     return [
         ("Model", model.name),
         (
@@ -90,10 +98,11 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
         ("Engine", f"{problem.engine.label}, {problem.engine.versions}"),
         ("Requests at once, per replica", f"{workload.concurrency:,}"),
         ("Request", f"{workload.prompt:,} prompt and {workload.output:,} output tokens"),
-        ("Prefix cache hits", f"{workload.prefix_hit:.0%}"),
+        ("Prefix cache hits", f"{workload.prefix_hit * 100:.0f} %"),
         ("Targets", ", ".join(asked) or "none"),
         ("Best layout", OBJECTIVES[problem.objective]),
         ("Replicas", f"{scenario.replicas:,}"),
+        ("Requests per second", rate if scenario.rate else "not asked"),
         ("GPUs one replica may use", f"{problem.budget}"),
         ("Cuts that are fixed", str(Layout(**problem.fixed)) if problem.fixed else "none"),
     ]
@@ -128,6 +137,40 @@ def _memory(best: Plan, problem: Problem) -> str:
         for entry in (*both.entries, both.together)
     ]
     return f"{_table(('Part', 'Needed', 'Reserved'), rows)}\n\n{_bullets(both.words)}"
+
+
+def _load(answer: Answer) -> str:
+    """What the rate asked for takes, what users feel, and what that costs; empty without a rate or a layout."""
+    found = answer.traffic
+    if not answer.load_words or found is None:
+        return ""
+    if not found.replica.bearable:
+        return escaped(answer.load_words)
+    said = _bullets((answer.load_words, found.felt, found.replica.words, ASSUMED))
+    bills = answer.bills(answer.scenario.rate)[:MOST_MACHINES]
+    if not bills:
+        return f"{said}\n- No price is known for machines with so many of this GPU."
+    return f"{said}\n\n{_table(RENTED, [_rented(one) for one in bills])}"
+
+
+RENTED = (
+    "Machines for all replicas",
+    "USD per hour",
+    "USD per million output tokens",
+    "USD per request",
+    "Price of",
+)
+
+
+def _rented(paid: Bill) -> tuple[str, ...]:
+    machine = paid.purchase.instance
+    return (
+        f"{paid.purchase.count} × {machine.name} ({machine.provider})",
+        f"{paid.cost.per_hour:,.2f}",
+        f"{paid.cost.per_million_output:,.2f}",
+        f"{paid.cost.per_request:.5f}",
+        f"{machine.priced or ''}",
+    )
 
 
 def _layouts(result: Result) -> str:

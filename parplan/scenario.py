@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,16 +11,18 @@ from parplan import catalog
 from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
+from parplan.cost import Bill, bill, fleets
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
-from parplan.instances import discounted, next_power_of_two, own_machines, weight_bytes
+from parplan.instances import Purchase, discounted, next_power_of_two, own_machines, weight_bytes
 from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
 from parplan.own_model import LONGEST_CONFIG, described, unpacked
 from parplan.planner import Plan, Problem, Result, chosen_precision, solve
 from parplan.provenance import Value
+from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
 from parplan.units import GIB, MS
 from parplan.workload import OBJECTIVES, Objective, Workload
@@ -163,6 +165,49 @@ class Answer:
         """Machines to have, at the prices the user pays."""
         return offers(self.scenario, gpu=self.result.problem.gpu)
 
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """The recommended layout before the rate asked for, on as many replicas as it takes; without a rate, on those
+        planned. None: no layout runs. Looked for when somebody asks."""
+        best, asked = self.advice.recommended, self.scenario
+        if best is None:
+            return None
+        return traffic_asked_for(
+            self.result, best.index, rate=asked.rate, peak=asked.peak, replicas=asked.replicas
+        )
+
+    @property
+    def fleets(self) -> tuple[Purchase, ...]:
+        """Machines for all replicas of `traffic`, cheapest first, unpriced last."""
+        if self.traffic is None:
+            return ()
+        gpus = self.traffic.replica.layout.gpus
+        return fleets(self.advice.purchases, replicas=self.traffic.replicas, gpus=int(gpus))
+
+    def bills(self, rate: float) -> tuple[Bill, ...]:
+        """What those machines cost while all replicas together answer so many requests per second, cheapest first;
+        those without a price are left out."""
+        if self.traffic is None:
+            return ()
+        found = (
+            bill(
+                one,
+                replicas=self.traffic.replicas,
+                requests_per_s=rate,
+                prompt=self.scenario.prompt,
+                output=self.scenario.output,
+            )
+            for one in self.fleets
+        )
+        return tuple(one for one in found if one)
+
+    @property
+    def load_words(self) -> str:
+        """What the rate asked for takes, as a sentence or two; empty without a rate or a layout."""
+        if not self.scenario.rate or self.traffic is None:
+            return ""
+        return self.traffic.words(shown=self.scenario.replicas)
+
     def confidence(self, found: Plan) -> Confidence | None:
         """How far the times of one of its plans may be off; None for a bound."""
         return confidence(self.result.problem, layout=found.layout)
@@ -222,11 +267,18 @@ def list_terms(scenario: Scenario) -> str:
 def price_terms(scenario: Scenario) -> str:
     """What the prices of the scenario's GPU are, as a sentence.
 
-    >>> price_terms(Scenario()), price_terms(Scenario(discount=30, gpu_hour=2))
+    >>> price_terms(Scenario()), price_terms(Scenario(gpu_hour=2))
     ('List prices on demand.', 'Your own price: 2.00 USD per GPU and hour.')
+    >>> price_terms(Scenario(discount=30, gpu_hour=2))
+    'Your own price: 2.00 USD per GPU and hour; the discount of 30 % is for list prices and not taken off it.'
     """
     if scenario.gpu_hour:
-        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour."
+        off = (
+            f"; the discount of {scenario.discount:g} % is for list prices and not taken off it"
+            if scenario.discount
+            else ""
+        )
+        return f"Your own price: {scenario.gpu_hour:,.2f} USD per GPU and hour{off}."
     if scenario.gpu == OWN:
         return "Your own hardware: give a price per GPU and hour to see what tokens cost."
     return list_terms(scenario)

@@ -110,5 +110,14 @@ def written_time(seconds: float) -> str:
     return f"{_figures(seconds / 3600.0)} h"
 
 
+def written_rate(per_second: float) -> str:
+    """A rate of requests as people write it: three figures, no more than it takes.
+
+    >>> written_rate(20.0), written_rate(3.0769), written_rate(1234.5)
+    ('20', '3.08', '1,234')
+    """
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
 def _figures(number: float) -> str:
     return f"{number:.1f}" if number < 10 else f"{number:,.0f}"

@@ -3,6 +3,8 @@
 What a replica is, and which of these waits its requests meet, is said in `load`. Everything is elementwise.
 """
 
+from typing import TypedDict
+
 import numpy as np
 
 from parplan.units import Array, Number, Seconds
@@ -11,6 +13,14 @@ HALVINGS = 30
 """Halvings of a bracket when a root is looked for: nine digits."""
 ALIKE = 1e-3
 """Relative difference between two rates that a formula with a pole where they meet is kept at."""
+
+
+class Waits(TypedDict):
+    """The two waits of `exceeded`."""
+
+    shares: tuple[Number, Number]
+    scales: tuple[Seconds, Seconds]
+    phases: Number
 
 
 def crowding(share: Number, *, variation: Number) -> Number:
@@ -134,7 +144,7 @@ def exceeded(
     """
     (behind, waiting), late, twice = shares, np.maximum(time, 0.0), np.asarray(phases) - 1
     a, b = phases / np.asarray(scales[0]), 1 / np.asarray(scales[1])
-    a = np.where(np.isclose(a, b, rtol=ALIKE), b * (1 + ALIKE), a)
+    a = np.where(np.abs(a - b) <= ALIKE * b, b * (1 + ALIKE), a)
     c, short, long = a - b, np.exp(-a * late), np.exp(-b * late)
     first = short * (1 + twice * a * late)
     both = (
@@ -142,6 +152,31 @@ def exceeded(
     )
     some = behind * (1 - waiting) * first + waiting * (1 - behind) * long + behind * waiting * both
     return np.where(np.asarray(time) < 0, 1.0, some)[()]
+
+
+def exceeded_beyond(
+    time: Seconds,
+    *,
+    bases: Array,
+    shares: tuple[Number, Number],
+    scales: tuple[Seconds, Seconds],
+    phases: Number,
+) -> Number:
+    """Share of requests for which a base and the two waits of `exceeded` together exceed a time.
+
+    Args:
+        bases: equally likely times without the waits, [..., bases].
+
+    >>> float(exceeded_beyond(0.5, bases=np.array([0.0, 1.0]), shares=(0, 0), scales=(1, 1), phases=1))
+    0.5
+    """
+    one, two = (
+        (np.asarray(first)[..., None], np.asarray(second)[..., None]) for first, second in (shares, scales)
+    )
+    over = exceeded(
+        np.asarray(time)[..., None] - bases, shares=one, scales=two, phases=np.asarray(phases)[..., None]
+    )
+    return np.mean(over, axis=-1)[()]
 
 
 def quantile_beyond(
@@ -161,16 +196,10 @@ def quantile_beyond(
     >>> round(float(quantile_beyond(np.array([1.0]), quantile=0.95, shares=(0.0, 0.5), scales=(1.0, 1.0), phases=1)), 6)
     3.302585
     """
-    one, two = (
-        (np.asarray(first)[..., None], np.asarray(second)[..., None]) for first, second in (shares, scales)
-    )
     low = bases.min(axis=-1)
     high = bases.max(axis=-1) + 2 * (scales[0] + scales[1]) * np.log(2 / (1 - quantile))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        over = exceeded(
-            middle[..., None] - bases, shares=one, scales=two, phases=np.asarray(phases)[..., None]
-        )
-        later = np.mean(over, axis=-1) > 1 - quantile
-        low, high = np.where(later, middle, low), np.where(later, high, middle)
+        over = exceeded_beyond(middle, bases=bases, shares=shares, scales=scales, phases=phases)
+        low, high = np.where(over > 1 - quantile, middle, low), np.where(over > 1 - quantile, high, middle)
     return high[()]

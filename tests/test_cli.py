@@ -8,7 +8,7 @@ import pytest
 
 from parplan.__main__ import main
 from parplan.links import share_url
-from parplan.scenario import Scenario
+from parplan.scenario import Scenario, plan
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -162,3 +162,15 @@ def test_a_log_that_names_no_model_is_not_compared_with_some_model(
     assert "14.99 GiB" in told
     assert "predicted" in told
     assert "No prediction" not in told
+
+
+def test_a_plan_for_people_says_what_a_rate_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "rate=10", "peak=2"]) == 0
+    answer, lines = plan(Scenario(rate=10, peak=2)), capsys.readouterr().out.splitlines()
+    assert lines[1] == answer.load_words
+    assert answer.traffic is not None
+    assert f"Load: {answer.traffic.felt}" in lines
+    cost = answer.bills(10)[0].cost
+    assert any(f"{cost.per_million_output:,.2f} USD per million output tokens" in line for line in lines)
+    assert main(["plan"]) == 0
+    assert "Load:" not in capsys.readouterr().out

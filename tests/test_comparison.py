@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from parplan import Scenario, plan
 from parplan.comparison import compared, time_terms
+from parplan.units import written_time
 
 RESULTS = [
     plan(Scenario(model=model, weights="native", gpu="h200-sxm", budget=16)).result
@@ -39,3 +40,28 @@ def test_a_wider_tensor_group_reads_less_and_talks_more() -> None:
     assert terms["weights every token uses"] < 0
     assert terms["reading the KV cache"] < 0
     assert terms["sums between tensor ranks"] > 0
+
+
+def test_the_sentence_says_what_makes_the_faster_one_faster_and_what_slower() -> None:
+    """Whoever stands first, the words are the same, and every number in them is one of the terms."""
+    result = RESULTS[0]
+    index = {str(result.layout.one(i)): i for i in range(result.shape[0])}
+    slow, fast = (result.plan(index[name]) for name in ("TP8", "TP4 PP3"))
+    found = compared(slow, fast)
+    words = found.sentences(first="A", second="B")
+    assert words == compared(fast, slow).sentences(first="B", second="A")
+    assert words.startswith("B takes ")
+    gained, _, lost = words.partition("What makes B faster: ")[2].partition("What makes it slower: ")
+    assert gained
+    assert lost
+    for term in found.time[:3]:
+        less = term.difference < 0
+        said = f"{term.name} ({written_time(abs(term.difference))} {'less' if less else 'more'})"
+        assert said in (gained if less else lost)
+
+
+def test_a_plan_is_as_fast_as_itself() -> None:
+    one = RESULTS[0].plan(int(RESULTS[0].legal.argmax()))
+    assert compared(one, one).sentences(first="A", second="B") == (
+        "A and B take equally long per token. Both have the same room for KV on each GPU."
+    )

@@ -78,3 +78,20 @@ def test_a_target_out_of_reach_has_no_full_load() -> None:
     load = answer_json(plan(Scenario(rate=5, tpot=1)))["load"]
     assert load["bearable_requests_per_s"] == 0
     assert all("cost_fully_loaded" not in machines for machines in load["instances"])
+
+
+def test_the_data_say_what_the_rate_takes_and_whether_the_planned_replicas_suffice() -> None:
+    found = plan(SCENARIO)
+    load = answer_json(found)["load"]
+    assert load["words"] == found.load_words
+    assert not load["planned_replicas_suffice"]
+    enough = answer_json(plan(SCENARIO.model_copy(update={"replicas": load["replicas"]})))["load"]
+    assert enough["planned_replicas_suffice"]
+    assert load["tpot_ms_peak"] <= SCENARIO.tpot
+    assert not answer_json(plan(Scenario(rate=5, tpot=1)))["load"]["planned_replicas_suffice"]
+
+
+def test_without_a_rate_no_traffic_is_looked_at() -> None:
+    found = plan(Scenario())
+    assert found.load_words == ""
+    assert "traffic" not in vars(found)

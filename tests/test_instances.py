@@ -202,6 +202,7 @@ def test_own_machines_come_in_parts_of_a_node_joined_by_its_network() -> None:
     machines = own_machines(gpu, gpu_hour=2.0, today=date(2026, 11, 29))
     assert [(one.gpus, one.price) for one in machines] == [(1, 2.0), (2, 4.0), (4, 8.0), (8, 16.0)]
     assert [(p.count, p.price) for p in purchases(machines, gpu=gpu, gpus=16)] == [(2, 32.0)]
+    assert [one.network for one in machines] == [None, None, None, gpu.network]
     alone = gpu.model_copy(update={"network": None})
     machines = own_machines(alone, gpu_hour=0.0, today=date(2026, 11, 29))
     assert {one.price for one in machines} == {None}

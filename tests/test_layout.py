@@ -17,7 +17,7 @@ from parplan.layout import Layout, stage_bounds
         (Layout(data=8, expert=8), "DP8 EP8", 8, 1),
         (Layout(tensor=8, pipeline=2), "TP8 PP2", 16, 8),
         (Layout(tensor=2, data=4, expert=4), "TP2 DP4 EP4", 8, 2),
-        (Layout(tensor=4, replicas=3), "3x TP4", 4, 4),
+        (Layout(tensor=4, replicas=3), "3 × TP4", 4, 4),
     ],
 )
 def test_one_notation_for_every_cut(layout: Layout, name: str, gpus: int, expert_tensor: int) -> None:

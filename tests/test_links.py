@@ -1,5 +1,6 @@
 """Links: every field survives, nothing breaks reading one, and what was wrong is said."""
 
+import json
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -11,7 +12,7 @@ from parplan.formats import Component
 from parplan.hub import ConfigError
 from parplan.links import from_query, known_names, parsed, share_url, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, unpacked
-from parplan.scenario import SCHEMA
+from parplan.scenario import SCHEMA, problem_of
 
 NAMES = known_names()
 scenarios = st.builds(
@@ -155,6 +156,25 @@ def test_a_config_travels_in_the_link() -> None:
     assert (again, messages) == (scenario, [])
     assert len(link) < 2000
     assert plan(again).result.problem.transformer.hidden == 64
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({"_name_or_path": "/data/models/Tiny-1B/"}, "Tiny-1B"),
+        ({"_name_or_path": "org/Tiny-1B"}, "Tiny-1B"),
+        ({"_name_or_path": 7}, "LlamaForCausalLM"),
+        ({"_name_or_path": "./"}, "LlamaForCausalLM"),
+        ({"_name_or_path": "x" * 500}, "x" * 100),
+        ({"architectures": None}, "config.json"),
+    ],
+)
+def test_a_config_is_called_by_what_it_says_and_keeps_its_name_in_the_link(
+    said: dict[str, object], name: str
+) -> None:
+    config = {**json.loads(CONFIG), "architectures": ["LlamaForCausalLM"], **said}
+    problem = problem_of(Scenario(model="config", config=packed(json.dumps(config))))
+    assert problem.transformer.name == name
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": 1}', "[" * 100_000, "1e999"])

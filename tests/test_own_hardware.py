@@ -125,6 +125,11 @@ def test_old_list_prices_say_so_and_energy_is_shown() -> None:
     [
         ({"discount": 25.0}, "25 % off list prices on demand.", 0.75),
         ({"gpu_hour": 1.5}, "Your own price: 1.50 USD per GPU and hour.", None),
+        (
+            {"gpu_hour": 1.5, "discount": 25.0},
+            "the discount of 25 % is for list prices and not taken off it.",
+            None,
+        ),
     ],
 )
 def test_prices_are_shown_as_what_they_are(

@@ -92,3 +92,17 @@ def test_every_source_has_its_day() -> None:
     lines = sections(report(plan(Scenario()), link=LINK, written=DAY))["Sources"].splitlines()
     assert len(lines) > 5
     assert all("read 20" in line for line in lines)
+
+
+def test_a_rate_has_a_section_of_its_own() -> None:
+    answer = plan(Scenario(rate=10, peak=2))
+    found = sections(report(answer, link=LINK, written=DAY))
+    assert answer.traffic is not None
+    load = found["Requests as they come"]
+    assert answer.load_words in load
+    assert f"{answer.traffic.replicas} replicas" in load
+    assert ["Requests per second", "10 on average, 20 at the peak"] in rows(found["Asked"])
+    (cheapest, *_) = answer.bills(10)
+    assert f"{cheapest.cost.per_hour:,.2f}" in rows(load[load.index("| Machines") :])[2]
+    impossible = sections(report(plan(Scenario(rate=10, tpot=1)), link=LINK, written=DAY))
+    assert "no number of replicas helps" in impossible["Requests as they come"]

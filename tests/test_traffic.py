@@ -1,5 +1,6 @@
 """Traffic: what a replica bears, and how many of them a rate takes."""
 
+import re
 from functools import cache
 
 import numpy as np
@@ -101,3 +102,41 @@ def test_time_per_token_between_two_concurrencies_lies_between_theirs() -> None:
     one = replica(DENSE)
     few, between, many = (float(one.tpot(requests)) for requests in (8, 9, 11))
     assert few < between < many
+
+
+def test_five_in_a_hundred_come_later_than_the_time_that_95_stay_within() -> None:
+    curve = replica(DENSE).curve
+    for time, late in ((curve.ttft_p50, 0.5), (curve.ttft_p95, 0.05)):
+        assert np.all(curve.later(time) <= late + 1e-6)
+        assert np.all(curve.later(np.multiply(time, 1 - 1e-6)) >= late - 1e-6)
+    jammed = replica(DENSE).load(2 * replica(DENSE).sustained)
+    assert float(jammed.later(1e9)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "peak", "shown", "said"),
+    [
+        (1.0, 1.0, 1, r"^1 request per second: 1 replica, 2 GPUs; \d+ ms per token\.$"),
+        (
+            10.0,
+            2.0,
+            1,
+            r"^10 requests per second, peaks of 20: 9 replicas, 18 GPUs; at the peak .* bears only 2\.33 ",
+        ),
+        (10.0, 2.0, 4, r"The 4 replicas shown here bear only 9\.34 per second\.$"),
+        (10.0, 2.0, 9, r"per token\.$"),
+        (10.0, 2.0, 12, r"The 12 replicas shown here suffice\.$"),
+    ],
+)
+def test_it_is_said_what_a_rate_takes_and_whether_other_replicas_suffice(
+    rate: float, peak: float, shown: int, said: str
+) -> None:
+    one = replica(DENSE)
+    found = traffic(one, rate=rate, peak=peak, replicas=replicas_for(one, rate=rate, peak=peak))
+    assert re.search(said, found.words(shown=shown)), found.words(shown=shown)
+    assert "95 of 100" in found.felt
+    assert ("on average" in found.felt) == (peak > 1)
+
+
+def test_replicas_that_do_not_keep_up_are_said_not_to() -> None:
+    assert "without end" in traffic(replica(DENSE), rate=1000.0, peak=1.0, replicas=1).felt

@@ -67,7 +67,9 @@ def test_differences_come_first_then_verdicts_figures_and_memory() -> None:
     for scenario in (ONE, TWO):
         assert plan(scenario).advice.verdict in verdicts
     figures = table(page, "Recommended layout")
-    assert list(figures) == ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
+    assert list(figures) == ["GPUs", "Replicas", "Time per token", "Time to first token", "Tokens per second",
+                             "USD per hour", "USD per million output tokens"]  # fmt: skip
+    assert all("±" in cell for name in ("Time per token", "Time to first token") for cell in figures[name])
     assert all("(" in second and "(" not in first for first, second in figures.values())
     (bars,) = drawn(page)
     assert "2 scenarios" in bars.alt
@@ -167,3 +169,28 @@ def test_the_explanation_is_built_when_it_is_asked_for(tab: str) -> None:
     opened = run(page).table
     assert len(opened) == closed + 1
     assert any("64 requests × 80 layers × 2\\,048 tokens × 2 KiB" in one.value.to_string() for one in opened)
+
+
+def test_costs_are_those_of_the_replicas_and_a_rate_has_its_own_number_of_them() -> None:
+    page = compared(
+        packed_scenario(ONE), packed_scenario(ONE.model_copy(update={"replicas": 3, "rate": 10.0}))
+    )
+    figures = table(page, "Recommended layout")
+    for name in ("GPUs", "Replicas", "Tokens per second", "USD per hour"):
+        one, three = (number(cell) for cell in figures[name])
+        assert three == pytest.approx(3 * one, rel=0.01)
+    hour, million, tokens = (
+        number(figures[name][0])
+        for name in ("USD per hour", "USD per million output tokens", "Tokens per second")
+    )
+    assert million == pytest.approx(hour / 3600 / tokens * 1e6, rel=0.01)
+    asked = plan(Scenario(replicas=3, rate=10)).traffic
+    assert asked is not None
+    assert figures["Replicas for its rate"] == ["–", str(asked.replicas)]
+
+
+def test_a_gpu_nobody_sells_has_no_cost_and_a_bound_no_band() -> None:
+    here = Scenario(model="Qwen/Qwen3-8B", gpu="rtx-5090", engine="ideal")
+    figures = table(compared(packed_scenario(here), packed_scenario(here)), "Recommended layout")
+    assert "USD per hour" not in figures
+    assert "±" not in "".join(figures["Time per token"])

@@ -16,7 +16,7 @@ from parplan import catalog
 from parplan.logs import LONGEST_LOG
 from parplan.scenario import Scenario, plan
 from parplan.traffic import replica_of, replicas_for
-from parplan.ui import accuracy_page, load_tab, log_page
+from parplan.ui import accuracy_page, load_tab, log_page, prices
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
 from parplan.ui.measured import METRICS, UNITS, quantities
@@ -118,7 +118,10 @@ def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
 
 def test_an_own_price_beside_discounted_ones_says_so() -> None:
     words = whispered(opened("Hardware", gpu_hour="2.1", discount="25"))
-    assert plain("Your own price: 2.10 USD per GPU and hour. Other GPUs: 25 % off list prices") in words
+    assert (
+        plain("Your own price: 2.10 USD per GPU and hour; the discount of 25 % is for list prices") in words
+    )
+    assert plain("Other GPUs: 25 % off list prices") in words
 
 
 def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
@@ -170,7 +173,7 @@ def test_a_rate_takes_as_many_replicas_as_the_formula_says() -> None:
     assert answer.advice.recommended
     replica = replica_of(answer.result, answer.advice.recommended.index)
     assert figures(page)["Replicas"] == str(replicas_for(replica, rate=10, peak=2))
-    assert float(figures(page)["Busy at the peak"].rstrip("%")) <= 100
+    assert float(figures(page)["Busy at the peak"].rstrip(" %")) <= 100
     bill = page.dataframe[0].value
     assert bill["USD/hour"].tolist() == sorted(bill["USD/hour"])
     hourly, per_request = bill["USD/hour"][0], bill["USD/request"][0]
@@ -200,7 +203,7 @@ def test_the_rate_is_asked_for_on_the_tab_and_kept() -> None:
     page.number_input(key="_load_rate").set_value(25.0)
     run(page)
     assert page.session_state["rate"] == 25
-    assert "25.0 requests per second" in said(page)
+    assert "25 requests per second" in said(page)
     page.session_state["view"] = "Why"
     run(page)
     page.session_state["view"] = "Load"
@@ -220,14 +223,35 @@ def test_limits_of_the_inputs_are_those_of_the_scenario() -> None:
     [
         ({"tpot": "1", "rate": "5"}, "no number of replicas helps"),
         ({"model": "deepseek-ai/DeepSeek-V3", "gpu": "t4", "budget": "8"}, "nothing to load"),
-        ({"rate": "100000", "peak": "100"}, "replicas of"),
-        ({"rate": "0.001"}, "1 replica of"),
+        ({"rate": "100000", "peak": "100"}, "replicas, "),
+        ({"rate": "0.001"}, "1 replica, "),
         ({"rate": "5", **EXPERTS}, "bears"),
     ],
     ids=["out of reach", "nothing runs", "huge", "tiny", "experts"],
 )
 def test_the_load_tab_answers_whatever_is_asked(query: dict[str, str], words: str) -> None:
     assert words in said(opened("Load", **query))
+
+
+def test_the_verdict_says_what_the_rate_takes_on_every_tab() -> None:
+    words = plan(Scenario(rate=10, peak=2)).load_words
+    assert "9 replicas, 18 GPUs" in words
+    for tab in ("Why", "Buy"):
+        shown = [str(text.value) for text in opened(tab, rate="10", peak="2").markdown]
+        assert plain(f"{words} See the tab Load.") in shown
+    assert not any("See the tab Load" in str(text.value) for text in opened("Why").markdown)
+
+
+@pytest.mark.parametrize("tab", ["Load", "Hardware", "Buy"])
+def test_prices_that_contain_the_whole_bill_each_are_said_to(tab: str) -> None:
+    assert prices.SPREAD in whispered(opened(tab, rate="10")).replace("\\", "")
+
+
+@pytest.mark.parametrize("tab", ["Layouts", "Load", "Hardware", "Buy"])
+def test_an_empty_cell_is_empty(tab: str) -> None:
+    tables = opened(tab, rate="10", budget="2").dataframe
+    assert len(tables) > 0
+    assert all(table.proto.HasField("placeholder") and not table.proto.placeholder for table in tables)
 
 
 # --- logs
@@ -342,7 +366,7 @@ def test_errors_are_those_of_the_report(tab: str) -> None:
     errors = report.errors(quantity.column, rows=rows)
     assert errors
     assert page.selectbox[0].value == quantity.label
-    assert figures(page)["Median error"] == f"{errors.median:.1%}"
+    assert figures(page)["Median error"] == f"{errors.median * 100:.1f} %"
     assert figures(page)["Points compared"] == f"{errors.count:,}"
     assert page.dataframe[0].value["Rows"].sum() == errors.count == len(page.dataframe[-1].value)
     assert page.dataframe[-1].value["Source"].str.len().gt(5).all()
@@ -369,7 +393,7 @@ def test_errors_of_what_was_left_out_of_the_fit_stand_beside_those_of_the_fit() 
         (row,) = table[table["Engine"] == engine.label].to_dict("records")
         for kind, words in accuracy_page.UNSEEN.items():
             errors = getattr(engine.errors.tpot, kind)
-            assert row[words] == f"{errors.median:.1%} ({errors.p90:.0%})"
+            assert row[words] == f"{errors.median * 100:.1f} % ({errors.p90 * 100:.0f} %)"
 
 
 def test_only_the_open_tab_is_predicted() -> None:

@@ -63,7 +63,7 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
         "outside_torch": m.context + m.non_torch + m.graphs,
         "without_cache": m.weights + m.activations + m.overhead,
         "kv": m.pool,
-        "kv_tokens": m.kv_tokens / layout_of(figures).data,
+        "kv_tokens": np.floor(m.kv_tokens / layout_of(figures).data),
         "concurrency": m.pool / np.where(m.longest > 0, m.longest, np.nan),
     }
     states = figures.number("states") or 0.0

@@ -17,7 +17,7 @@ from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, theme
 from parplan.ui.measured import Quantity, quantities
-from parplan.ui.words import plain
+from parplan.ui.words import plain, share
 from parplan.validate import (
     GROUPS,
     MARKS,
@@ -166,8 +166,8 @@ def _refit(found: Report) -> None:
         return
     scales = {f"{name}_scale": getattr(factors, name) for name in FACTORS}
     said = "; ".join(
-        f"{column.removesuffix('_ms').upper()}: median error {before.median:.1%} before, "
-        f"{factors.after[column].median:.1%} after ({before.count} rows)"
+        f"{column.removesuffix('_ms').upper()}: median error {share(before.median, decimals=1)} before, "
+        f"{share(factors.after[column].median, decimals=1)} after ({before.count} rows)"
         for column, before in factors.before.items()
     )
     with st.container(border=True):
@@ -249,7 +249,7 @@ def _overall(within: Report, column: str) -> None:
         return
     with st.grid(len(SHOWN) + 1, min_column_width=150):
         for label, value in zip(SHOWN, (errors.median, errors.p90, errors.bias), strict=True):
-            shown = f"{value:+.1%}" if label == "Bias" else f"{value:.1%}"
+            shown = ("+" if label == "Bias" and value > 0 else "") + share(value, decimals=1)
             st.metric(label, shown, border=True, help=SHOWN[label])
         st.metric("Points compared", f"{errors.count:,}", border=True)
 
@@ -304,6 +304,7 @@ def _groups(name: str, within: Report, column: str) -> None:
         table(within, by=kind or ENGINE, column=column),
         key=f"errors_{name}",
         hide_index=True,
+        placeholder="",
         column_config=ERRORS | {"Group": st.column_config.TextColumn(pinned=True)},
         alt=f"Errors of the predictions by {kind}",
     )
@@ -331,6 +332,7 @@ def _left_out_in_turn(quantity: Quantity) -> None:
         unseen_table(FITTED[quantity.column]),
         key="left_out_in_turn",
         hide_index=True,
+        placeholder="",
         column_config={"Engine": st.column_config.TextColumn(pinned=True)},
         alt="Errors on models and GPUs that the constants were not fitted to, by engine",
     )
@@ -354,7 +356,7 @@ def unseen_table(time: str) -> pd.DataFrame:
 
 
 def _errors_words(errors: Errors) -> str:
-    return f"{errors.median:.1%} ({errors.p90:.0%})"
+    return f"{share(errors.median, decimals=1)} ({share(errors.p90)})"
 
 
 def _rows(name: str, within: Report, quantity: Quantity) -> None:
@@ -364,6 +366,7 @@ def _rows(name: str, within: Report, quantity: Quantity) -> None:
         points_table(within.rows, quantity.column),
         key=f"points_{name}",
         hide_index=True,
+        placeholder="",
         height=320,
         column_config={
             "Measured": st.column_config.NumberColumn(format="%,.2f", help=quantity.label),

@@ -47,7 +47,9 @@ def show(answer: Answer) -> None:
         for purchase in rung.purchases
         if purchase.price is not None
     ]
-    st.caption(plain(f"{price_terms(answer.scenario)} {TERMS} {worth(days, today=date.today())}"))
+    st.caption(
+        plain(f"{price_terms(answer.scenario)} {TERMS} {prices.SPREAD} {worth(days, today=date.today())}")
+    )
     for rung in advice.ladder:
         with st.container(border=True):
             size = f"{rung.gpus} × {gpu.label}, {rung.layout}" if rung.plan else NOTHING

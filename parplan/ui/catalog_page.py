@@ -60,6 +60,7 @@ def _shown(name: str, table: pd.DataFrame) -> None:
         table,
         key=f"facts_{name}",
         hide_index=True,
+        placeholder="",
         height=560,
         column_config={table.columns[0]: st.column_config.TextColumn(pinned=True), **FORMATS},
         alt=f"{name} in the catalogue with their sources",

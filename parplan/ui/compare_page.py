@@ -1,19 +1,22 @@
 """Two to four scenarios side by side, by link: what they ask for, what each is answered, and where the answers part."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import pandas as pd
 import streamlit as st
 
 from parplan.comparison import Comparison, Term, compared
+from parplan.confidence import Band
+from parplan.cost import Bill, bill, cheapest, fleets
 from parplan.links import share_url
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
 from parplan.ui import charts, inputs
 from parplan.ui.figures import draw, theme
-from parplan.ui.words import plain, sentence, significant
-from parplan.units import GIB, MS, written_time
+from parplan.ui.words import either_way, plain, sentence, significant
+from parplan.units import GIB, MS, Seconds, written_time
 
 NAMES = {place: place.upper() for place in PLACES}
 """What a scenario is called, by its key in the link."""
@@ -34,19 +37,82 @@ LABELS = {
 """Fields as people read them; the others by their own names."""
 LONGEST_VALUE = 40
 """Characters shown of a value."""
-FIGURES: Mapping[str, Callable[[Answer, Plan], tuple[float, str]]] = {
-    "GPUs": lambda answer, best: (
-        float(best.gpus * answer.scenario.replicas),
-        f"{best.gpus * answer.scenario.replicas:,}",
+NO_FIGURE = "–"
+Figure: TypeAlias = tuple[float | None, str]
+"""A value, where there is one, and how it is written."""
+
+
+def _time(time: Seconds, band: Band | None) -> Figure:
+    """A time with its error band; a bound has none."""
+    written = written_time(float(time))
+    return float(time), f"{written} {either_way(band.relative)}" if band else written
+
+
+def _gpus(answer: Answer, best: Plan) -> Figure:
+    gpus = best.gpus * answer.scenario.replicas
+    return float(gpus), f"{gpus:,}"
+
+
+def _rate(answer: Answer, best: Plan) -> Figure:
+    rate = float(best.serving.tokens_per_s) * answer.scenario.replicas
+    return rate, significant(rate)
+
+
+def _needed(answer: Answer, _: Plan) -> Figure:
+    """Replicas that the rate asked for takes."""
+    found = answer.traffic
+    if not answer.scenario.rate or found is None or not found.replica.bearable:
+        return None, NO_FIGURE
+    return float(found.replicas), f"{found.replicas:,}"
+
+
+def _paid(answer: Answer) -> Bill | None:
+    """The cheapest machines for the replicas planned, always busy with the requests asked for."""
+    best, scenario = answer.advice.recommended, answer.scenario
+    if best is None:
+        return None
+    return cheapest(
+        paid
+        for bought in fleets(answer.advice.purchases, replicas=scenario.replicas, gpus=best.gpus)
+        if (
+            paid := bill(
+                bought,
+                replicas=scenario.replicas,
+                requests_per_s=float(best.serving.requests_per_s) * scenario.replicas,
+                prompt=scenario.prompt,
+                output=scenario.output,
+            )
+        )
+    )
+
+
+def _dollars(paid: Bill | None, part: str) -> Figure:
+    """One part of a bill."""
+    if paid is None:
+        return None, NO_FIGURE
+    amount = float(getattr(paid.cost, part))
+    return amount, f"{amount:,.2f}"
+
+
+FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
+    "GPUs": _gpus,
+    "Replicas": lambda answer, _: (float(answer.scenario.replicas), f"{answer.scenario.replicas:,}"),
+    "Replicas for its rate": _needed,
+    "Time per token": lambda answer, best: _time(
+        best.serving.tpot, known.tpot if (known := answer.confidence(best)) else None
     ),
-    "Time per token": lambda _, best: (float(best.serving.tpot), written_time(float(best.serving.tpot))),
-    "Time to first token": lambda _, best: (float(best.serving.ttft), written_time(float(best.serving.ttft))),
-    "Tokens per second": lambda answer, best: (
-        float(best.serving.tokens_per_s) * answer.scenario.replicas,
-        significant(best.serving.tokens_per_s * answer.scenario.replicas),
+    "Time to first token": lambda answer, best: _time(
+        best.serving.ttft, known.ttft if (known := answer.confidence(best)) else None
     ),
+    "Tokens per second": _rate,
+    "USD per hour": lambda answer, _: _dollars(_paid(answer), "per_hour"),
+    "USD per million output tokens": lambda answer, _: _dollars(_paid(answer), "per_million_output"),
 }
-"""The four figures of a plan: value, and how it is written."""
+"""What is compared of the recommended layouts; a row that none has a value for is left out."""
+COST_TERMS = (
+    "Cost: the cheapest machines for the replicas planned, always busy with the requests asked for; the whole bill is "
+    "spread over the output tokens. ±: how far a time may be off, from measurements of its kind."
+)
 
 
 def add(scenario: Scenario) -> None:
@@ -152,12 +218,19 @@ def _verdicts(answers: Mapping[str, Answer]) -> None:
 
 
 def _figures(answers: Mapping[str, Answer], found: Mapping[str, Plan]) -> None:
-    """The four figures; all but the first with how far they are from it."""
+    """The figures of the recommended layouts; all but the first with how far they are from it."""
     rows = {}
     for figure, of in FIGURES.items():
         (first, written), *others = (of(answers[name], best) for name, best in found.items())
-        rows[figure] = [written, *(f"{text} ({_change(first, value)})" for value, text in others)]
+        if any(value is not None for value, _ in ((first, written), *others)):
+            rows[figure] = [written, *(_beside(first, value, text) for value, text in others)]
     _table(rows, title="Recommended layout", names=[f"{name}: {best.layout}" for name, best in found.items()])
+    st.caption(COST_TERMS)
+
+
+def _beside(first: float | None, value: float | None, text: str) -> str:
+    """A figure with how far it is from the first one, where both are known."""
+    return text if first is None or value is None else f"{text} ({_change(first, value)})"
 
 
 def _change(first: float, value: float) -> str:
@@ -176,7 +249,7 @@ def _reasons(found: Mapping[str, Plan]) -> None:
     (name, first), *others = found.items()
     pairs = {other: compared(first, second) for other, second in others}
     for other, pair in pairs.items():
-        st.text(pair.sentence(first=name, second=other))
+        st.text(pair.sentences(first=name, second=other))
     times = {one: float(best.serving.tpot) for one, best in found.items()}
     memories = {one: float(best.memory.usable) for one, best in found.items()}
     free = {one: float(best.memory.free) for one, best in found.items()}

@@ -167,6 +167,7 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
         "One point per GPU, with its best layout; named where no other is both cheaper and faster."
         if drawn
         else "",
+        prices.SPREAD if days else "",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
         f"At most {TRIED_GPUS} GPUs per replica are tried here." if scenario.budget > TRIED_GPUS else "",

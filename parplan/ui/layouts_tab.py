@@ -12,7 +12,7 @@ from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
 from parplan.units import MS
 
-FILLED = "Filled, tokens/s per GPU"
+FILLED = "Tokens/s per GPU at most"
 AGAINST = "What speaks against it"
 STATUS = ("impossible", "recommended", "nearest", "requests wait", "too slow", "unwise", "good")
 MOST_ROWS = 250
@@ -23,10 +23,10 @@ COLUMNS = {
     "Status": st.column_config.TextColumn(width=110),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
-    "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
+    "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f", help="With the requests asked for"),
     FILLED: st.column_config.NumberColumn(
         format="%,.0f",
-        help="The most tokens/s per GPU at any number of requests that fits and meets the targets",
+        help="With as many requests as bring the most: of those that fit and meet the targets",
     ),
     "Requests held": st.column_config.NumberColumn(
         format="localized", help="Of full length, in the KV cache"
@@ -59,6 +59,7 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
         found,
         key=f"layouts_{'|'.join(names)}",
         hide_index=True,
+        placeholder="",
         on_select="rerun",
         selection_mode="single-row",
         selection_default={"selection": {"rows": at}},
@@ -97,7 +98,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
         FILLED: np.where(filled > 0, filled, np.nan)[:, None],
         "Requests held": memory.capacity,
-        "KV tokens": memory.kv_tokens,
+        "KV tokens": np.floor(memory.kv_tokens),
     }
     shown = {
         name: np.where(legal, result.at_asked(values)[listed], np.nan) for name, values in figures.items()

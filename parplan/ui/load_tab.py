@@ -7,16 +7,15 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from parplan.cost import Bill, bill, fleets
-from parplan.instances import purchases
+from parplan.cost import Bill
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario, price_terms
-from parplan.traffic import Replica, Traffic, traffic_asked_for
+from parplan.traffic import ASSUMED, Traffic
 from parplan.ui import prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
-from parplan.ui.words import plain, significant
+from parplan.ui.words import counted, plain, share, significant
 from parplan.units import written_time
 
 ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
@@ -30,39 +29,37 @@ COLUMNS = {
     "Region": st.column_config.TextColumn(),
     "Price of": prices.COLUMNS["Price of"],
 }
-ASSUMED = (
-    "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
-    "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot. Up to 90 % "
-    "of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as long as the "
-    "output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated attention have "
-    "not been simulated. Traffic in bursts waits longer."
-)
 
 
 def show(answer: Answer) -> None:
     """Inputs, what they take, the picture, and the bill."""
-    best = answer.advice.recommended
-    if best is None:
+    best, found, scenario = answer.advice.recommended, answer.traffic, answer.scenario
+    if best is None or found is None:
         st.text("No layout runs, so there is nothing to load.")
         return
     _inputs()
-    scenario = answer.scenario
-    found = traffic_asked_for(
-        answer.result, best.index, rate=scenario.rate, peak=scenario.peak, replicas=scenario.replicas
-    )
     replica = found.replica
-    if not replica.bearable:
-        st.text(
-            f"{best.layout} misses {replica.limit} with a single request already; no number of replicas helps. "
-            "Loosen the target, or choose another layout or GPU."
-        )
-    else:
+    if replica.bearable:
         _figures(found, scenario)
-        st.text(in_words(found, scenario, best))
+    st.text(" ".join(filter(None, (_taken(answer), replica.words, _next(found, scenario)))))
     draw(first_token_against_rate(found, theme=theme()), key="load")
     st.caption(plain(f"{ASSUMED} {band_words(answer, best)}"))
     if replica.bearable and scenario.rate:
-        _bill(found, answer, best)
+        _bill(found, answer)
+
+
+def _taken(answer: Answer) -> str:
+    """What the rate takes, where one is asked for and can be borne."""
+    return answer.load_words if answer.traffic and answer.traffic.replica.bearable else ""
+
+
+def _next(found: Traffic, scenario: Scenario) -> str:
+    """What to do where there is no answer yet."""
+    if not found.replica.bearable:
+        return "Loosen the target, or choose another layout or GPU."
+    if not scenario.rate:
+        return "Say how many requests come per second to see how many replicas they take."
+    return ""
 
 
 def _inputs() -> None:
@@ -92,7 +89,7 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
     """Five boxes: what it takes, and what users feel at the busiest time."""
     busiest, asked = found.busiest, scenario.rate > 0
     boxes = {
-        "Replicas": (f"{found.replicas:,}", f"{found.busiest.gpus:,.0f} GPUs"),
+        "Replicas": (f"{found.replicas:,}", counted(int(found.busiest.gpus), "GPU")),
         "Requests/s they bear": (
             significant(found.bearable),
             f"knee at {significant(found.knee)}",
@@ -100,7 +97,7 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
     }
     if asked:
         boxes |= {
-            "Busy at the peak": (f"{busiest.utilisation:.0%}", f"{found.mean.utilisation:.0%} on average"),
+            "Busy at the peak": (share(busiest.utilisation), f"{share(found.mean.utilisation)} on average"),
             "First token, 95 of 100": (
                 written_time(float(busiest.ttft_p95)),
                 f"half within {written_time(float(busiest.ttft_p50))}",
@@ -115,40 +112,18 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
             st.metric(label, value, note, delta_color="off", delta_arrow="off", border=True, height="stretch")
 
 
-def in_words(found: Traffic, scenario: Scenario, best: Plan) -> str:
-    """What the rate takes, and what gives way first."""
-    replica = found.replica
-    bears = f"One replica ({best.layout}) bears {significant(replica.bearable)} requests per second"
-    first = f"{bears}; {limit_words(replica)}"
-    if not scenario.rate:
-        return f"{first} Say how many requests come per second to see how many replicas they take."
-    peak = f", {significant(scenario.rate * scenario.peak)} at the peak" if scenario.peak > 1 else ""
-    return (
-        f"{significant(scenario.rate)} requests per second{peak}: {found.replicas:,} replica"
-        f"{'s' * (found.replicas > 1)} of {best.gpus} GPU{'s' * (best.gpus > 1)}. {first}"
-    )
-
-
 def band_words(answer: Answer, best: Plan) -> str:
     """How far the rate a replica bears may be off; empty for an engine that is a bound."""
     known = answer.confidence(best)
     if known is None:
         return ""
     return (
-        f"The rate a replica bears may be off as far as the time per token, {known.tpot.relative:.0%} either way; "
+        f"The rate a replica bears may be off as far as the time per token, {share(known.tpot.relative)} either way; "
         "close to the knee that moves waits by far more."
     )
 
 
-def limit_words(replica: Replica) -> str:
-    """What gives way first beyond the rate a replica bears."""
-    slots = f"all {replica.slots:,} slots taken it answers {significant(replica.sustained)}"
-    if replica.limit in list(replica.limits)[1:]:
-        return f"beyond, {replica.limit} is missed. With {slots}."
-    return f"beyond, requests begin to wait. With {slots}."
-
-
-def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
+def _bill(found: Traffic, answer: Answer) -> None:
     """What the replicas cost on every machine that can hold them, cheapest first."""
     scenario = answer.scenario
     st.markdown("**What that costs**")
@@ -161,21 +136,8 @@ def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
         help="Machines are paid for whether they are busy or not: at the mean rate what stands idle between peaks is "
         "spread over the work; fully loaded, all replicas answer all they bear, all the time.",
     )
-    offers = purchases(answer.offers, gpu=answer.result.problem.gpu, gpus=best.gpus)
     rate = found.bearable if at == FULL_LOAD else scenario.rate
-    bills = [
-        one
-        for bought in fleets(offers, replicas=found.replicas, gpus=best.gpus)
-        if (
-            one := bill(
-                bought,
-                replicas=found.replicas,
-                requests_per_s=rate,
-                prompt=scenario.prompt,
-                output=scenario.output,
-            )
-        )
-    ]
+    bills = answer.bills(rate)
     if not bills:
         st.text("No price is known for machines with so many of this GPU.")
         return
@@ -190,7 +152,7 @@ def _bill(found: Traffic, answer: Answer, best: Plan) -> None:
     days = [one.purchase.instance.priced for one in bills]
     terms, age = price_terms(scenario), worth(days, today=date.today())
     busy = f"At {significant(rate)} requests per second" + (", day and night." if at == FULL_LOAD else ".")
-    st.caption(f"{terms} {busy} What stands idle is paid for too. {age}")
+    st.caption(f"{terms} {busy} What stands idle is paid for too. {prices.SPREAD} {age}")
 
 
 def _row(paid: Bill) -> Mapping[str, object]:

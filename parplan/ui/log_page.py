@@ -146,6 +146,7 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
         pd.DataFrame([_pair(pair) for pair in pairs], columns=list(BESIDE)),
         key="log_beside",
         hide_index=True,
+        placeholder="",
         column_config=BESIDE,
         alt="Each part of the memory, predicted and as logged",
     )
@@ -193,6 +194,7 @@ def _figures(figures: LogFigures) -> None:
         ),
         key="log_figures",
         hide_index=True,
+        placeholder="",
         column_config=FOUND,
         alt="Every figure of the log with the line it was read from",
     )

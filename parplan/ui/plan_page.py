@@ -81,6 +81,8 @@ def _headline(answer: Answer) -> None:
     st.subheader(plain(answer.advice.verdict), anchor=False)
     if answer.advice.shortfall:
         st.markdown(plain(answer.advice.shortfall))
+    if answer.load_words:
+        st.markdown(plain(f"{answer.load_words} See the tab Load."))
     if assumed := answer.result.problem.transformer.assumed:
         st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):

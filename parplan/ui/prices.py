@@ -25,6 +25,10 @@ COLUMNS = {
     ),
 }
 """What machines and their work cost, in every table."""
+SPREAD = (
+    "The prices per million output, input and total tokens each contain the whole bill: they do not add up."
+)
+"""What has to be said wherever more than one of them is shown."""
 
 
 def costs(spent: Cost) -> dict[str, object]:

@@ -65,7 +65,16 @@ def either_way(relative: float) -> str:
     >>> either_way(0.0548)
     '±5 %'
     """
-    return f"±{relative * 100:.0f} %"
+    return f"±{share(relative)}"
+
+
+def share(part: Number, *, decimals: int = 0) -> str:
+    """A part of one, in per cent.
+
+    >>> share(0.923), share(-0.0123, decimals=1)
+    ('92 %', '-1.2 %')
+    """
+    return f"{float(part) * 100:,.{decimals}f} %"
 
 
 def bullets(texts: Iterable[str]) -> str:
