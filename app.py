@@ -40,10 +40,19 @@ def show() -> None:
     page = st.navigation([plan_first, *others], position="top")
     with turn():
         inputs.open_link()
-        with st.sidebar:
-            presets.choose()
-        inputs.sidebar()
-        page.run()
+        inputs.keep(page.title)
+        seen = st.session_state.get("_seen") == page.title
+        # Pictures need not wait for widgets that stay as they are; the address of a page just opened waits for its own.
+        for part in (page.run, settings) if seen else (settings, page.run):
+            part()
+        st.session_state.update(_seen=page.title, _scenario=inputs.scenario())
+
+
+def settings() -> None:
+    """The examples and all inputs, beside the page."""
+    with st.sidebar:
+        presets.choose()
+    inputs.sidebar()
 
 
 def prepare() -> None:

@@ -12,7 +12,7 @@ from parplan.confidence import Confidence, confidence
 from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, candidate_layouts, deciding_batches, judged
+from parplan.planner import Plan, Problem, Result, candidate_layouts, deciding_batches, judged_side_by_side
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
 
 
@@ -33,34 +33,47 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     """The same scenario planned on every GPU of the catalogue, by GPU name.
 
     At most `TRIED_GPUS` GPUs per replica are tried, so that all of them take no longer than a person waits. Layouts
-    are the same for all GPUs that may use as many in nodes of one size.
+    are the same for all GPUs that may use as many in nodes of one size; GPUs for which the model is stored in the same
+    formats are worked out together.
 
     Raises:
         UnknownNameError: a name the catalogue does not know.
     """
-    asked, found = problem_of(scenario), {}
-    layouts: dict[tuple[int, int], Layout] = {}
-    for name, gpu in {**catalog.gpus(), asked.gpu.name: asked.gpu}.items():
-        precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
-        budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
-        problem = replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
-        alike = problem.budget, gpu.node
-        if alike not in layouts:
-            layouts[alike] = candidate_layouts(problem)
-        found[name] = _elsewhere(problem, layout=layouts[alike])
-    return found
+    asked = problem_of(scenario)
+    gpus = {**catalog.gpus(), asked.gpu.name: asked.gpu}
+    problems = [_on(gpu, asked, scenario=scenario) for gpu in gpus.values()]
+    sizes = {(one.budget, one.gpu.node): one for one in problems}
+    layouts = {size: candidate_layouts(one) for size, one in sizes.items()}
+    alike: dict[tuple[str, ...], list[Problem]] = {}
+    for one in problems:
+        alike.setdefault(tuple(stored.name for stored in one.precision.weights.values()), []).append(one)
+    found = {
+        result.problem.gpu.name: _elsewhere(result)
+        for same in alike.values()
+        for result in judged_side_by_side(
+            same,
+            layouts=[large_enough(one, layout=layouts[one.budget, one.gpu.node]) for one in same],
+            concurrency=deciding_batches(asked),
+        )
+    }
+    return {name: found[name] for name in gpus}
 
 
-def _elsewhere(problem: Problem, *, layout: Layout) -> Elsewhere:
+def _on(gpu: Gpu, asked: Problem, *, scenario: Scenario) -> Problem:
+    """The problem on another GPU."""
+    precision = precision_of(scenario, transformer=asked.transformer, gpu=gpu, engine=asked.engine)
+    budget = scenario.budget or default_budget(asked.transformer, precision, gpu=gpu)
+    return replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
+
+
+def _elsewhere(result: Result) -> Elsewhere:
     """The answer for one GPU; where nothing runs, its words name the nearest layout with room for the weights."""
-    fitting = large_enough(problem, layout=layout)
-    result = judged(problem, layout=fitting, concurrency=deciding_batches(problem))
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
     return Elsewhere(
-        gpu=problem.gpu,
+        gpu=result.problem.gpu,
         plan=best,
-        confidence=None if best is None else confidence(problem, layout=best.layout),
+        confidence=None if best is None else confidence(result.problem, layout=best.layout),
         words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),
     )
 

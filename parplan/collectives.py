@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from parplan.calibration import SpeedProfile
-from parplan.hardware import Gpu
+from parplan.hardware import Gpu, Hardware
 from parplan.units import GB, US, Bytes, BytesPerSecond, Count, Seconds
 
 HOP: dict[str, Seconds] = {"Ampere": 2.1 * US, "Ada": 2.4 * US, "Hopper": 1.57 * US, "Blackwell": 2.5 * US}
@@ -36,17 +36,32 @@ PCIE_SHARE = 0.5
 NCCL reaches 0.39 of PCIe Gen5 at 8 GPUs against 0.78 of NVLink. Source: as `HOP`, RTX PRO 6000 Server."""
 
 
-def fast_ranks(ranks: Count, *, gpu: Gpu) -> Any:
-    """GPUs of a group that share one fast domain (one node, for PCIe)."""
-    return np.minimum(ranks, gpu.node if gpu.fabric == "pcie" else gpu.domain)
+def over_pcie(gpu: Gpu) -> bool:
+    """Whether nothing faster than PCIe joins a node."""
+    return gpu.fabric == "pcie"
 
 
-def nodes_spanned(ranks: Count, *, gpu: Gpu) -> Any:
+def fast_domain(gpu: Gpu) -> int:
+    """GPUs of one fast domain (of one node, for PCIe)."""
+    return gpu.node if over_pcie(gpu) else gpu.domain
+
+
+def pair_bandwidth(gpu: Gpu) -> float:
+    """One-way bytes/s of a GPU to a single other one of its domain, as specified."""
+    return gpu.peer or gpu.link
+
+
+def fast_ranks(ranks: Count, *, gpu: Hardware) -> Any:
+    """GPUs of a group that share one fast domain."""
+    return np.minimum(ranks, gpu.each(fast_domain))
+
+
+def nodes_spanned(ranks: Count, *, gpu: Hardware) -> Any:
     """Domains a group of neighbours spans."""
     return np.ceil(ranks / fast_ranks(ranks, gpu=gpu))
 
 
-def near_bandwidth(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
+def near_bandwidth(ranks: Count, *, gpu: Hardware, speed: SpeedProfile) -> BytesPerSecond:
     """One-way bytes/s of a GPU to the rest of its group inside the domain.
 
         share x min(link, (ranks - 1) peer)
@@ -54,22 +69,22 @@ def near_bandwidth(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> BytesPerSe
     A mesh gives each pair its own link, so a small group reaches a part of the sum only.
     """
     peers = np.maximum(fast_ranks(ranks, gpu=gpu) - 1, 1)
-    whole = np.minimum(gpu.link, peers * gpu.peer) if gpu.peer else np.full(np.shape(peers), gpu.link)
-    shared = np.where(peers > 1, PCIE_SHARE, 1.0) if gpu.fabric == "pcie" else 1.0
+    whole = np.minimum(gpu.each(lambda one: one.link), peers * gpu.each(pair_bandwidth))
+    shared = np.where((peers > 1) & gpu.each(over_pcie), PCIE_SHARE, 1.0)
     return speed.link * whole * shared
 
 
-def network_bandwidth(*, gpu: Gpu, speed: SpeedProfile) -> BytesPerSecond:
+def network_bandwidth(*, gpu: Hardware, speed: SpeedProfile) -> BytesPerSecond:
     """One-way bytes/s of a GPU to other domains: its own network adapter, else PCIe; with neither, next to none."""
-    return speed.network * (gpu.network or gpu.pcie or NO_NETWORK)
+    return speed.network * gpu.each(lambda one: one.network or one.pcie or NO_NETWORK)
 
 
-def hop_time(*, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def hop_time(*, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Latency of one step inside the domain."""
-    return HOP.get(gpu.architecture, HOP_ELSEWHERE) * speed.latency
+    return gpu.each(lambda one: HOP.get(one.architecture, HOP_ELSEWHERE)) * speed.latency
 
 
-def network_start(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def network_start(ranks: Count, *, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Latency the network adds: a tree over the nodes.
 
     ceil(log2(nodes)) network hops
@@ -77,7 +92,7 @@ def network_start(ranks: Count, *, gpu: Gpu, speed: SpeedProfile) -> Seconds:
     return np.ceil(np.log2(nodes_spanned(ranks, gpu=gpu))) * NETWORK_HOP * speed.latency
 
 
-def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds the sum of all messages.
 
     Inside a switched or meshed domain the fastest of three algorithms:
@@ -106,14 +121,12 @@ def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
     bulk = np.where(nodes > 1, BULK_HOPS * hop, 0.0) + message * slowest
     worded = message * np.maximum(slowest, 1 / LOW_LATENCY_RATE)
     ring = ring_start + np.where(nodes > 1, np.minimum(bulk, worded), bulk)
-    if gpu.fabric == "pcie":
-        return ring
-    alone = np.where(nodes > 1, np.inf, busy * start)
+    alone = np.where((nodes > 1) | gpu.each(over_pcie), np.inf, busy * start)
     shot = np.minimum(alone + message * ((near - 1) / bandwidth), 2 * alone + message * per_byte)
     return np.minimum(shot, ring)
 
 
-def all_gather_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def all_gather_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds all parts of a message.
 
         (n / 2 + 2) hops + (n - 1) / n m / b, and across k nodes (k - 1) / k m through each adapter
@@ -134,13 +147,13 @@ def all_gather_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
     return start + message * per_byte
 
 
-def reduce_scatter_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def reduce_scatter_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds its part of the sum of all messages: an all-gather run backwards."""
     return all_gather_time(message, ranks=ranks, gpu=gpu, speed=speed)
 
 
 def forwarded_all_to_all_time(
-    message: Bytes, *, crossing: Bytes, ranks: Count, gpu: Gpu, speed: SpeedProfile
+    message: Bytes, *, crossing: Bytes, ranks: Count, gpu: Hardware, speed: SpeedProfile
 ) -> Seconds:
     """The same where what several receivers of one node want crosses the network once and is passed on inside.
 
@@ -160,7 +173,7 @@ def forwarded_all_to_all_time(
     return start + np.maximum(inside, crossing / network_bandwidth(gpu=gpu, speed=speed))
 
 
-def all_to_all_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def all_to_all_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU has sent its message, in equal parts, to the GPUs of its group (itself among them).
 
         start + network start + max(m (near - 1) / n / b, m (n - near) / n / network)
@@ -179,16 +192,15 @@ def all_to_all_time(message: Bytes, *, ranks: Count, gpu: Gpu, speed: SpeedProfi
     return start + message * np.maximum(inside, outside)
 
 
-def send_time(message: Bytes, *, distance: Count, gpu: Gpu, speed: SpeedProfile) -> Seconds:
+def send_time(message: Bytes, *, distance: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time of one message to the GPU `distance` ranks further on: over the network once that leaves the domain.
 
     Args:
         message: bytes.
         distance: ranks between sender and receiver; 0 is free.
     """
-    inside = gpu.node if gpu.fabric == "pcie" else gpu.domain
-    far = np.asarray(distance) >= inside
-    near_rate = speed.link * (gpu.peer or gpu.link)
+    far = np.asarray(distance) >= gpu.each(fast_domain)
+    near_rate = speed.link * gpu.each(pair_bandwidth)
     per_byte = np.where(far, 1 / network_bandwidth(gpu=gpu, speed=speed), 1 / near_rate)
     start = np.where(far, NETWORK_HOP * speed.latency, 2 * hop_time(gpu=gpu, speed=speed))
     return np.where(np.asarray(distance) > 0, start + message * per_byte, 0.0)

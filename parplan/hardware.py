@@ -1,8 +1,13 @@
 """GPUs, the links between them, and the machines they are sold in."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from parplan.formats import Arithmetic
@@ -75,6 +80,37 @@ class Gpu(Value):
     def peak(self, wanted: Arithmetic) -> float:
         """Dense FLOP/s reached on paper when a format asks for `wanted`."""
         return self.peaks[self.arithmetic(wanted)]
+
+    def each(self, value: Callable[["Gpu"], Any]) -> Any:
+        """A quantity of this GPU."""
+        return value(self)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Several types of GPU side by side, each with layouts of its own: every formula takes them in place of one."""
+
+    types: tuple[Gpu, ...]
+    layouts: tuple[int, ...]
+    """Layouts of each type; they follow one another."""
+
+    @cached_property
+    def _which(self) -> NDArray[np.int64]:
+        """Index of every layout's type, [layouts, 1]."""
+        return np.repeat(np.arange(len(self.types)), self.layouts)[:, None]
+
+    def each(self, value: Callable[[Gpu], Any]) -> Any:
+        """A quantity of every layout's GPU, [layouts, 1].
+
+        >>> small, large = Gpu.model_construct(node=4), Gpu.model_construct(node=8)
+        >>> Gpus((small, large), layouts=(2, 1)).each(lambda gpu: gpu.node).ravel().tolist()
+        [4, 4, 8]
+        """
+        return np.array([value(gpu) for gpu in self.types])[self._which]
+
+
+Hardware: TypeAlias = Gpu | Gpus
+"""What formulas ask for `each` of a GPU's numbers: one GPU for all layouts, or one for each of them."""
 
 
 class Instance(Value):

@@ -1,5 +1,6 @@
 """How a model is cut across GPUs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -32,17 +33,17 @@ class Layout:
     decode_context: Cuts = 1
     replicas: Cuts = 1
 
-    @property
+    @cached_property
     def gpus(self) -> Any:
         """GPUs of one replica."""
         return self.tensor * self.data * self.context * self.pipeline
 
-    @property
+    @cached_property
     def width(self) -> Any:
         """GPUs the experts of one layer are spread over."""
         return self.tensor * self.data
 
-    @property
+    @cached_property
     def expert_tensor(self) -> Any:
         """Ways one expert is cut."""
         return self.width // self.expert
@@ -75,7 +76,7 @@ class Layout:
                          for f in fields(Layout)})  # fmt: skip
 
     @staticmethod
-    def joined(layouts: "list[Layout]") -> "Layout":
+    def joined(layouts: "Sequence[Layout]") -> "Layout":
         """Layouts of arrays [layouts], one after the other."""
         shapes = [part.shape for part in layouts]
         return Layout(

@@ -22,6 +22,8 @@ from parplan.scenario import (
 from parplan.workload import OBJECTIVES
 
 VERSION_KEY, FACTS_KEY = "v", "facts"
+VIEW_KEY = "view"
+"""Says which tab is open, and nothing about the scenario."""
 MIGRATIONS: Mapping[int, Callable[[dict[str, str]], dict[str, str]]] = {}
 """By version of the link format, what turns the settings of such a link into those of the next version: fields by their
 new names; with its former default, a field that the link could not have yet and whose default has changed."""
@@ -85,6 +87,7 @@ def read(query: Mapping[str, Iterable[str]]) -> Reading:
     """The scenario of a query string, everything that was wrong with it, and what has changed; see `from_query`."""
     given = {key: list(values)[-1] for key, values in query.items() if list(values)}
     version, since = given.pop(VERSION_KEY, str(SCHEMA)), given.pop(FACTS_KEY, "")
+    given.pop(VIEW_KEY, None)
     given, complaints = _of_today(given, version=version)
     if not facts.readable(since):
         complaints.append(

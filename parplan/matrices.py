@@ -9,7 +9,7 @@ from parplan.formats import Component
 from parplan.layout import Layout
 from parplan.placement import Placement, Roofline, kinds
 from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Recurrent, Transformer
-from parplan.units import Count, FlopPerSecond, Number, Seconds, Tokens
+from parplan.units import Count, Number, Seconds, Tokens
 from parplan.work import block_share
 
 LOGIT_BYTES = 4.0
@@ -61,8 +61,10 @@ def launch_time(block: Block, *, at: Placement) -> Seconds:
         time = time + kernels * at.speed.attention + between * at.speed.product
     if block.experts:
         wanted = at.precision.weights["routed_experts"].arithmetic
-        fused = wanted in ("fp4", "fp4xfp8") and not at.gpu.expands(wanted)
-        time = time + (0.0 if fused else at.speed.routing)
+        four_bit = wanted in ("fp4", "fp4xfp8")
+        time = time + at.gpu.each(
+            lambda one: 0.0 if four_bit and not one.expands(wanted) else at.speed.routing
+        )
     return time * at.slower
 
 
@@ -84,16 +86,19 @@ def linear_work(transformer: Transformer, *, at: Placement, tokens: Tokens) -> l
     Args:
         tokens: of one attention replica, [layouts, batches].
     """
-    held: dict[tuple[FlopPerSecond, Seconds], Number] = {}
+    first: dict[str, Component] = {}
+    held: dict[Component, Number] = {}
     for count, block in kinds(transformer):
         for component, parameters in block_share(block, layout=at.layout).items():
             if component != "routed_experts":
-                read = at.precision.bytes_per_parameter(component) / at.weight_bandwidth(component)
-                rates = (at.product_rate(component), read)
-                held[rates] = held.get(rates, 0.0) + count * parameters
+                alike = first.setdefault(at.precision.weights[component].name, component)
+                held[alike] = held.get(alike, 0.0) + count * parameters
     return [
-        Roofline(compute=(2 / rate * parameters) * tokens, memory=read * parameters)
-        for (rate, read), parameters in held.items()
+        Roofline(
+            compute=(2 / at.product_rate(component) * parameters) * tokens,
+            memory=at.precision.bytes_per_parameter(component) / at.weight_bandwidth(component) * parameters,
+        )
+        for component, parameters in held.items()
     ]
 
 

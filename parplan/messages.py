@@ -59,7 +59,7 @@ def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens, 
     data, groups = np.asarray(at.layout.data), np.asarray(at.layout.expert, dtype=float)
     if not transformer.is_moe or np.max(data) == 1:
         return np.zeros(np.shape(data))
-    there = 1.0 if at.quantised("routed_experts") else ACTIVATION_BYTES
+    there = np.where(at.quantised("routed_experts"), 1.0, ACTIVATION_BYTES)
     ranks, gpu, speed = np.asarray(at.layout.width), at.gpu, at.speed
     nodes = nodes_spanned(ranks, gpu=gpu)
 

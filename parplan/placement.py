@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from parplan.calibration import SpeedProfile
-from parplan.formats import Arithmetic, Component, Precision
-from parplan.hardware import Gpu
+from parplan.formats import Component, Format, Precision
+from parplan.hardware import Gpu, Hardware
 from parplan.layout import Layout
 from parplan.transformer import Block, Transformer
 from parplan.units import Array, BytesPerSecond, FlopPerSecond, Number, Seconds
@@ -24,7 +24,7 @@ class Placement:
 
     precision: Precision
     layout: Layout
-    gpu: Gpu
+    gpu: Hardware
     speed: SpeedProfile
 
     @cached_property
@@ -33,68 +33,99 @@ class Placement:
         return np.asarray(self.layout.tensor, dtype=float)
 
     @cached_property
-    def slower(self) -> float:
+    def slower(self) -> Number:
         """Factor on all kernel times on this GPU's architecture."""
-        return self.speed.slower.get(self.gpu.architecture, 1.0)
+        return cast(Number, self.gpu.each(lambda one: self.speed.slower.get(one.architecture, 1.0)))
 
     @cached_property
-    def fed(self) -> float:
+    def peak(self) -> FlopPerSecond:
+        """FLOP/s in bf16, as specified."""
+        return cast(FlopPerSecond, self.gpu.each(lambda one: one.peak("bf16")))
+
+    @cached_property
+    def fed(self) -> Number:
         """Share of their arithmetic rate kernels keep on this GPU, which they have to feed.
 
             1 / (1 + feeding x peak in bf16)
 
         Feeding tiles takes time of its own for every FLOP, so that the higher the peak the less of it is reached.
         """
-        return 1 / (1 + self.speed.feeding * self.gpu.peak("bf16"))
+        return 1 / (1 + self.speed.feeding * self.peak)
 
     @cached_property
     def bandwidth(self) -> BytesPerSecond:
         """Bytes/s at which kernels stream activations and unquantised weights."""
-        return self.gpu.bandwidth * self.speed.bandwidth / self.slower
+        return self._bandwidth * self.speed.bandwidth / self.slower
 
     @cached_property
     def cache_bandwidth(self) -> BytesPerSecond:
         """Bytes/s at which attention reads the cache."""
-        return self.gpu.bandwidth * self.speed.cache_bandwidth / self.slower
+        return self._bandwidth * self.speed.cache_bandwidth / self.slower
 
     @cached_property
     def attention_rate(self) -> FlopPerSecond:
         """FLOP/s of attention kernels."""
-        return self.gpu.peak("bf16") * self.speed.attention_compute * self.fed / self.slower
+        return self.peak * self.speed.attention_compute * self.fed / self.slower
 
-    def arithmetic(self, component: Component) -> Arithmetic:
+    @cached_property
+    def _bandwidth(self) -> BytesPerSecond:
+        """Bytes/s of the memory, as specified."""
+        return cast(BytesPerSecond, self.gpu.each(lambda one: one.bandwidth))
+
+    def arithmetic(self, component: Component) -> Any:
         """What the products of a component really run in."""
-        return self.gpu.arithmetic(self.precision.weights[component].arithmetic)
+        wanted = self.precision.weights[component].arithmetic
+        return self.gpu.each(lambda one: one.arithmetic(wanted))
 
-    def quantised(self, component: Component) -> bool:
+    def quantised(self, component: Component) -> Any:
         """Whether the inputs of a component's products are quantised too."""
-        return self.arithmetic(component) in ("fp8", "fp4", "int8")
+        stored = self.precision.weights[component]
+        return self.gpu.each(lambda one: quantised(stored, gpu=one))
 
     def product_rate(self, component: Component) -> FlopPerSecond:
         """FLOP/s a large matrix product with a component's weights reaches."""
-        run = self.arithmetic(component)
+        wanted = self.precision.weights[component].arithmetic
         share = self.speed.grouped if component == "routed_experts" else 1.0
-        return self.gpu.peaks[run] * self.speed.compute[run] * share * self.fed / self.slower
+
+        def reached(gpu: Gpu) -> float:
+            run = gpu.arithmetic(wanted)
+            return gpu.peaks[run] * self.speed.compute[run]
+
+        return cast(FlopPerSecond, self.gpu.each(reached) * share * self.fed / self.slower)
 
     def weight_bandwidth(self, component: Component) -> BytesPerSecond:
         """Bytes/s at which a large matrix product reads a component's weights."""
-        expands = not self.quantised(component) and self.precision.weights[component].bits < 15
-        slowed = component == "routed_experts" and self.scaled_by_blocks(component)
-        share = (self.speed.block_experts if slowed else 1.0) * (self.speed.expanded if expands else 1.0)
-        return self.bandwidth * share
+        stored, grouped = self.precision.weights[component], component == "routed_experts"
+
+        def share(gpu: Gpu) -> float:
+            expands = not quantised(stored, gpu=gpu) and stored.bits < 15
+            slowed = grouped and scaled_by_blocks(stored, gpu=gpu)
+            return (self.speed.block_experts if slowed else 1.0) * (self.speed.expanded if expands else 1.0)
+
+        return cast(BytesPerSecond, self.bandwidth * self.gpu.each(share))
 
     def product_start(self, component: Component) -> Seconds:
         """Seconds one matrix product with a component's weights takes besides its roofline."""
-        return self.speed.product + (self.speed.quantise if self.quantised(component) else 0.0)
-
-    def scaled_by_blocks(self, component: Component) -> bool:
-        """Whether a component's weights and inputs have one scale per block of 128."""
-        return self.quantised(component) and self.precision.weights[component].block >= 128
+        stored, more = self.precision.weights[component], self.speed.quantise
+        quantising = self.gpu.each(lambda one: more if quantised(stored, gpu=one) else 0.0)
+        return cast(Seconds, self.speed.product + quantising)
 
     def block_time(self, component: Component) -> Seconds:
         """Seconds more one product takes where scaled by blocks, in a graph or not; grouped ones read more slowly."""
-        grouped = component == "routed_experts"
-        return self.speed.blocks if self.scaled_by_blocks(component) and not grouped else 0.0
+        if component == "routed_experts":
+            return 0.0
+        stored, more = self.precision.weights[component], self.speed.blocks
+        return cast(Seconds, self.gpu.each(lambda one: more if scaled_by_blocks(stored, gpu=one) else 0.0))
+
+
+def quantised(stored: Format, *, gpu: Gpu) -> bool:
+    """Whether products with weights in a format quantise their inputs too on a GPU."""
+    return gpu.arithmetic(stored.arithmetic) in ("fp8", "fp4", "int8")
+
+
+def scaled_by_blocks(stored: Format, *, gpu: Gpu) -> bool:
+    """Whether weights in a format and their inputs have one scale per block of 128 on a GPU."""
+    return stored.block >= 128 and quantised(stored, gpu=gpu)
 
 
 @dataclass(frozen=True)
@@ -104,7 +135,7 @@ class Roofline:
     compute: Seconds = 0.0
     memory: Seconds = 0.0
 
-    @property
+    @cached_property
     def time(self) -> Seconds:
         """The longer one: arithmetic and memory traffic of one kernel overlap."""
         return np.maximum(self.compute, self.memory)

@@ -1,6 +1,6 @@
 """Every candidate layout at every batch, evaluated in one vectorised call and judged."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from math import gcd
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from parplan.calibration import Engine
 from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Gpu, Gpus, Hardware
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
 from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
@@ -196,24 +196,32 @@ def deciding_batches(problem: Problem) -> Counts:
     return np.array([problem.workload.concurrency])
 
 
-def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
-    """A result at one index: every array in it, nested ones too, broadcast to `shape` and indexed."""
-    if isinstance(values, np.ndarray | float | int):
-        return cast(Values, _picked(np.asarray(values), shape=shape, index=index))
-    at = partial(picked, shape=shape, index=index)
+def mapped(values: Values, change: Callable[[Array], Any]) -> Values:
+    """A result with every array in it changed, nested ones too."""
+    if isinstance(values, np.ndarray):
+        return cast(Values, change(values))
+    if isinstance(values, float | int):
+        return cast(Values, change(np.asarray(values)))
     if isinstance(values, Mapping):
-        return cast(Values, {name: at(part) for name, part in values.items()})
+        return cast(Values, {name: mapped(part, change) for name, part in values.items()})
     if is_dataclass(values) and not isinstance(values, type):
-        return cast(Values, type(values)(**{f.name: at(getattr(values, f.name)) for f in fields(values)}))
+        parts = {field.name: mapped(getattr(values, field.name), change) for field in fields(values)}
+        return cast(Values, type(values)(**parts))
     return values
 
 
+def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
+    """A result at one index: every array in it broadcast to `shape` and indexed."""
+    return mapped(values, partial(_picked, shape=shape, index=index))
+
+
 def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    """One array at an index; a single place is found without spreading the array first."""
-    if len(index) == len(shape) and all(isinstance(place, int) for place in index):
-        own = zip(values.shape, index[len(shape) - values.ndim :], strict=True)
-        return values[tuple(0 if size == 1 else place for size, place in own)]
-    return (values if values.shape == shape else np.broadcast_to(values, shape))[index]
+    """One array at an index; it is spread first only along axes of which the index takes more than one place."""
+    missing = len(shape) - values.ndim
+    axes = tuple(zip((0,) * missing + values.shape, shape, index, strict=False))
+    if len(index) == len(shape) and all(size == full or isinstance(place, int) for size, full, place in axes):
+        return values[tuple(place if size == full else 0 for size, full, place in axes[missing:])]
+    return np.broadcast_to(values, shape)[index]
 
 
 FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
@@ -471,13 +479,20 @@ def case_of(problem: Problem, *, layout: Layout, held: Memory) -> Case:
     )
 
 
-def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[Memory, Serving]:
-    """Memory and speed of layouts at concurrencies; whatever broadcasts, broadcasts."""
+def evaluate(
+    problem: Problem, *, layout: Layout, concurrency: Counts, gpu: Hardware | None = None
+) -> tuple[Memory, Serving]:
+    """Memory and speed of layouts at concurrencies; whatever broadcasts, broadcasts.
+
+    Args:
+        gpu: in place of the problem's own.
+    """
+    gpu = gpu or problem.gpu
     held = memory(
         problem.transformer,
         problem.precision,
         layout=layout,
-        gpu=problem.gpu,
+        gpu=gpu,
         engine=problem.engine,
         workload=problem.workload,
         concurrency=concurrency,
@@ -487,7 +502,7 @@ def evaluate(problem: Problem, *, layout: Layout, concurrency: Counts) -> tuple[
         problem.transformer,
         problem.precision,
         layout=layout,
-        gpu=problem.gpu,
+        gpu=gpu,
         engine=problem.engine,
         workload=problem.workload,
         concurrency=concurrency,
@@ -510,6 +525,43 @@ def judged(problem: Problem, *, layout: Layout, concurrency: Counts) -> Result:
         concurrency: ascending, the asked one among them, [batches].
     """
     held, served = evaluate(problem, layout=layout.column(), concurrency=concurrency)
+    return _judged(problem, layout=layout, concurrency=concurrency, held=held, served=served)
+
+
+def judged_side_by_side(
+    problems: Sequence[Problem], *, layouts: Sequence[Layout], concurrency: Counts
+) -> Iterator[Result]:
+    """The layouts of each of several problems, judged; `evaluate` is called once for all.
+
+    Args:
+        problems: alike in everything that memory and speed follow from, but for their GPUs.
+        layouts: of each problem, [layouts].
+        concurrency: as in `judged`.
+    """
+    sizes = tuple(layout.shape[0] for layout in layouts)
+    gpus = Gpus(tuple(problem.gpu for problem in problems), layouts=sizes)
+    every = Layout.joined(layouts).column()
+    held, served = evaluate(problems[0], layout=every, concurrency=concurrency, gpu=gpus)
+    for problem, layout, end in zip(problems, layouts, np.cumsum(sizes).tolist(), strict=True):
+        own = partial(_own, rows=slice(end - layout.shape[0], end))
+        yield _judged(
+            problem,
+            layout=layout,
+            concurrency=concurrency,
+            held=mapped(held, own),
+            served=mapped(served, own),
+        )
+
+
+def _own(values: Array, *, rows: slice) -> Array:
+    """Some rows of what differs between layouts, [layouts, 1] or [layouts, batches]; what does not stays whole."""
+    return values[rows] if values.ndim == 2 and len(values) > 1 else values
+
+
+def _judged(
+    problem: Problem, *, layout: Layout, concurrency: Counts, held: Memory, served: Serving
+) -> Result:
+    """Layouts of known memory and speed, [layouts, batches], judged."""
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
     shape = (*layout.shape, concurrency.size)
     case = case_of(problem, layout=layout, held=picked(held, shape=shape, index=(slice(None), asked)))

@@ -6,12 +6,12 @@ import numpy as np
 
 from parplan.calibration import Engine
 from parplan.formats import Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.memory import Settings, limits
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
-from parplan.units import Count, Number, Seconds, TokensPerSecond
+from parplan.units import Count, Number, Seconds, Tokens, TokensPerSecond
 from parplan.workload import Workload
 
 DEFAULTS = Settings()
@@ -120,10 +120,10 @@ def prefill(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     workload: Workload,
-    step_tokens: int,
+    step_tokens: Tokens,
     decode: Step,
 ) -> Prefill:
     """One prompt's prefill, in chunks of the engine's step size; what the prefix cache holds is skipped.
@@ -145,34 +145,30 @@ def prefill(
     chunks, most = np.ceil(new / step_tokens), np.maximum(1.0, np.floor(step_tokens / new))
     tokens = new / chunks
     data = np.asarray(layout.data)
-
-    def step(together: Count, *, busy: Count) -> Step:
-        return prefill_step(
-            transformer,
-            precision,
-            layout=layout,
-            gpu=gpu,
-            engine=engine,
-            tokens=tokens,
-            prior=workload.prompt - new + (new - tokens) / 2,
-            prompts=together,
-            busy=busy,
-        )
-
-    one, full = step(1, busy=data), step(most, busy=data)
-    shares_experts = transformer.is_moe and np.max(data) > 1
-    alone = step(1, busy=np.ones_like(data)) if shares_experts else one
+    # [3, layouts, 1]: one chunk on every attention replica, as many as a step holds on every one, one on a single one
+    step = prefill_step(
+        transformer,
+        precision,
+        layout=layout,
+        gpu=gpu,
+        engine=engine,
+        tokens=tokens,
+        prior=workload.prompt - new + (new - tokens) / 2,
+        prompts=np.stack(np.broadcast_arrays(1.0, most, 1.0 + 0 * data)),
+        busy=np.stack([data, data, np.ones_like(data)]),
+    )
+    one, full, alone = np.asarray(step.total)
     mixed = engine.speed.mixed
-    eager = mixed * (one.launch - decode.launch)
-    hidden = np.minimum(decode.idle, one.linear + one.experts)
+    eager = mixed * (step.launch - decode.launch)
+    hidden = np.minimum(decode.idle, np.asarray(step.linear + step.experts)[0])
     return Prefill(
         chunks=chunks,
-        latency=one.total * (1 + (chunks - 1) / stages),
-        alone=(alone.total - eager) / stages,
-        one=(one.total - eager) / stages,
-        full=(full.total - eager) / stages,
+        latency=one * (1 + (chunks - 1) / stages),
+        alone=(alone - eager) / stages,
+        one=(one - eager) / stages,
+        full=(full - eager) / stages,
         most=most,
-        shared=mixed * (hidden + decode.launch + one.engine) / stages,
+        shared=mixed * (hidden + decode.launch + step.engine) / stages,
         replicas=data,
         together=engine.speed.together,
     )
@@ -183,7 +179,7 @@ def serve(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     workload: Workload,
     concurrency: Count,
@@ -255,7 +251,7 @@ def serve(
         waiting=waiting,
         ttft=first + waiting / requests_per_s,
         tpot=tpot,
-        decode=decode.per(kept),
+        decode=decode if kept == 1 else decode.per(kept),
         prefill=shared / kept,
         burst=((others + 1 + together) / 2 - 1) * each,
         requests_per_s=requests_per_s,

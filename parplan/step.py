@@ -15,7 +15,7 @@ from parplan.attention import attention_work, decode_attention, prefill_attentio
 from parplan.calibration import Engine
 from parplan.drafting import draft_layers, last_layer_parameters
 from parplan.formats import Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.matrices import expert_work, head_work, launch_time, linear_work, scaling_time
 from parplan.messages import (
@@ -230,7 +230,7 @@ def decode_step(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     batch: Count,
     length: Tokens,
@@ -278,7 +278,7 @@ def prefill_step(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     tokens: Tokens,
     prior: Tokens,

@@ -1,11 +1,13 @@
 """The same scenario on every GPU of the catalogue."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from parplan import catalog
 from parplan.across import large_enough, plans_across
-from parplan.planner import solve
+from parplan.planner import candidate_layouts, judged, judged_side_by_side, solve
 from parplan.scenario import Scenario, plan, problem_of
 
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", concurrency=16)
@@ -22,6 +24,28 @@ def test_every_gpu_gets_the_answer_it_gets_alone(scenario: Scenario) -> None:
         if alone.recommended and (best := found[gpu].plan):
             assert best.layout == alone.recommended.layout
             assert best.serving.tpot == alone.recommended.serving.tpot
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "ideal"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(),
+        EXPERTS,
+        Scenario(model="openai/gpt-oss-20b", draft=2),
+        Scenario(model="google/gemma-3-27b-it"),
+    ],
+    ids=["dense", "experts", "drafts", "images"],
+)
+def test_gpus_side_by_side_are_each_planned_as_alone(scenario: Scenario, engine: str) -> None:
+    asked = problem_of(scenario.model_copy(update={"engine": engine}))
+    problems = [replace(asked, gpu=gpu, budget=16) for gpu in catalog.gpus().values()]
+    layouts, batches = [candidate_layouts(one) for one in problems], np.array([1, asked.workload.concurrency])
+    together = judged_side_by_side(problems, layouts=layouts, concurrency=batches)
+    for problem, layout, result in zip(problems, layouts, together, strict=True):
+        alone = judged(problem, layout=layout, concurrency=batches)
+        assert np.array_equal(result.legal, alone.legal)
+        assert all(result.plan(i) == alone.plan(i) for i in range(0, layout.shape[0], 9)), problem.gpu.name
 
 
 def test_the_gpu_that_was_chosen_does_not_matter() -> None:

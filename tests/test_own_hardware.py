@@ -99,7 +99,7 @@ def bought(scenario: Scenario) -> AppTest:
     """The tab "Buy" of a scenario."""
     page = AppTest.from_file(str(APP), default_timeout=30)
     page.query_params.update(to_query(scenario, full=False))
-    run(page).session_state["_view"] = "Buy"
+    run(page).session_state["view"] = "Buy"
     return run(page)
 
 

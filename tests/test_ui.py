@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import plotly.graph_objects as go
@@ -20,6 +21,7 @@ from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
 from parplan.ui.words import either_way, plain
 from parplan.whatif import winner
+from tests.drawn import drawn
 
 APP = Path(__file__).parents[1] / "app.py"
 TABS = {
@@ -57,7 +59,7 @@ def run(page: AppTest) -> AppTest:
 
 
 def show(page: AppTest, tab: str) -> AppTest:
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     return run(page)
 
 
@@ -84,9 +86,8 @@ def shared(page: AppTest) -> dict[str, list[str]]:
     return parse_qs(urlsplit(page.code[0].value).query, keep_blank_values=True)
 
 
-def chart(page: AppTest, number: int) -> dict[str, object]:
-    found: dict[str, object] = json.loads(page.get("plotly_chart")[number].proto.spec)
-    return found
+def chart(page: AppTest, number: int) -> dict[str, Any]:
+    return drawn(page)[number].figure
 
 
 def button(page: AppTest, label: str) -> Button:
@@ -131,17 +132,17 @@ def test_every_tab_shows_something_whatever_is_asked(query: dict[str, str], tab:
     page = show(opened(**query), tab)
     assert verdict(page)
     assert list(figures(page))[:4] == FIGURES
-    charts = page.get("plotly_chart")
+    charts = drawn(page)
     assert len(charts) <= TABS[tab]
-    assert all(figure.proto.alt for figure in charts)
-    for figure in charts:
-        go.Figure(json.loads(figure.proto.spec))  # raises for what Plotly does not know
+    assert all(chart.alt for chart in charts)
+    for chart in charts:
+        go.Figure(chart.figure)  # raises for what Plotly does not know
     assert all(table.proto.alt for table in page.dataframe)
 
 
 def test_only_the_open_tab_is_built() -> None:
     for tab, charts in TABS.items():
-        assert len(show(opened(), tab).get("plotly_chart")) == charts
+        assert len(drawn(show(opened(), tab))) == charts
 
 
 def test_a_slider_changes_the_verdict_and_the_chart() -> None:
@@ -326,7 +327,7 @@ def test_the_terms_of_a_comparison_add_up() -> None:
 def test_the_card_shows_every_kind_of_gpu_of_a_replica() -> None:
     page = show(opened(model=EXPERTS, gpu="h200-sxm", weights="native", tensor="8", pipeline="2"), "Layouts")
     spec = chart(page, 0)
-    names = spec["data"][0]["y"]  # type: ignore[index]
+    names = spec["data"][0]["y"]
     assert [name.strip("</b>").split(",")[0] for name in names] == ["Stage 1", "Stage 2"]
     assert sum("<b>" in name for name in names) == 1  # the worst one
 
@@ -334,11 +335,11 @@ def test_the_card_shows_every_kind_of_gpu_of_a_replica() -> None:
 def test_the_map_marks_what_was_asked_and_names_what_wins() -> None:
     page = show(opened(concurrency="48", prompt="3000"), "What if")
     spec = chart(page, 0)
-    named = {trace.get("name") for trace in spec["data"]}  # type: ignore[attr-defined]
+    named = {trace.get("name") for trace in spec["data"]}
     assert "Asked" in named
     result = plan(Scenario(concurrency=48, prompt=3000)).result
     assert f"<b>{winner(result)}</b>" in named
-    assert f"48 requests of 3,000 prompt tokens: {winner(result)}" in page.get("plotly_chart")[0].proto.alt
+    assert f"48 requests of 3,000 prompt tokens: {winner(result)}" in drawn(page)[0].alt
     assert "From 1 request at once" in marked(page)
     assert len(page.table[0].value) >= 8
 

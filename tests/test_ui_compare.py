@@ -11,6 +11,7 @@ from parplan.layout import Layout
 from parplan.shortlist import packed_scenario
 from parplan.ui import explain, topology
 from parplan.ui.theme import DARK, LIGHT, Theme
+from tests.drawn import drawn
 
 APP = Path(__file__).parents[1] / "app.py"
 ONE, TWO = Scenario(), Scenario(gpu="h200-sxm", concurrency=128)
@@ -68,8 +69,8 @@ def test_differences_come_first_then_verdicts_figures_and_memory() -> None:
     figures = table(page, "Recommended layout")
     assert list(figures) == ["GPUs", "Time per token", "Time to first token", "Tokens per second"]
     assert all("(" in second and "(" not in first for first, second in figures.values())
-    (bars,) = page.get("plotly_chart")
-    assert "2 scenarios" in bars.proto.alt
+    (bars,) = drawn(page)
+    assert "2 scenarios" in bars.alt
 
 
 def test_terms_add_up_for_every_plan_speculative_ones_too() -> None:
@@ -159,7 +160,7 @@ def test_a_cost_without_a_price_is_not_made_up() -> None:
 def test_the_explanation_is_built_when_it_is_asked_for(tab: str) -> None:
     page = AppTest.from_file(str(APP), default_timeout=60)
     run(page)
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     closed = len(run(page).table)
     page.session_state["_figure"] = "KV cache"
     page.button(key="_explain_all").click()

@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -38,6 +37,7 @@ from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
 from parplan.ui.words import plain
 from parplan.validate import UNUSED, explains, marks, validation, worst_groups
+from tests.drawn import drawn
 
 APP = Path(__file__).parents[1] / "app.py"
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -55,7 +55,7 @@ def opened(tab: str, **query: str) -> AppTest:
     """A tab of the plan, as a link opens it."""
     page = AppTest.from_file(str(APP), default_timeout=30)
     page.query_params.update(query)
-    page.session_state["_view"] = tab
+    page.session_state["view"] = tab
     return run(page)
 
 
@@ -68,16 +68,15 @@ def whispered(page: AppTest) -> str:
 
 
 def chart(page: AppTest) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(page.get("plotly_chart")[0].proto.spec)
-    return found
+    return drawn(page)[0].figure
 
 
 def assert_described(page: AppTest) -> None:
     """Every figure and table says in words what it shows, and Plotly knows every property of the figures."""
-    for drawn in page.get("plotly_chart"):
-        go.Figure(json.loads(drawn.proto.spec))
-    for shown in (*page.get("plotly_chart"), *page.dataframe):
-        assert len(shown.proto.alt) > 20
+    for one in drawn(page):
+        go.Figure(one.figure)
+    for alt in (*(one.alt for one in drawn(page)), *(table.proto.alt for table in page.dataframe)):
+        assert len(alt) > 20
 
 
 # --- hardware
@@ -246,7 +245,7 @@ def test_without_a_rate_the_curve_and_what_a_replica_bears_are_shown() -> None:
     page = opened("Load")
     assert list(figures(page))[-2:] == ["Replicas", "Requests/s they bear"]
     assert len(page.dataframe) == 0
-    assert "knee" in page.get("plotly_chart")[0].proto.alt
+    assert "knee" in drawn(page)[0].alt
 
 
 def test_the_rate_is_asked_for_on_the_tab_and_kept() -> None:
@@ -255,9 +254,9 @@ def test_the_rate_is_asked_for_on_the_tab_and_kept() -> None:
     run(page)
     assert page.session_state["rate"] == 25
     assert "25.0 requests per second" in said(page)
-    page.session_state["_view"] = "Why"
+    page.session_state["view"] = "Why"
     run(page)
-    page.session_state["_view"] = "Load"
+    page.session_state["view"] = "Load"
     assert run(page).number_input(key="_load_rate").value == 25
 
 

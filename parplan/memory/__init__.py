@@ -1,7 +1,8 @@
 """Where one GPU's memory goes, on the rank that runs out first, and what cache that leaves room for.
 
-Shapes: a layout's fields and the concurrency broadcast to [...]; what differs between pipeline stages has one
-last axis, [..., stages]. The stage whose cache is full first decides for all of them.
+Shapes: a layout's fields, its GPU's numbers (with the settings an engine derives from them) and the concurrency
+broadcast to [...]; what differs between pipeline stages has one last axis, [..., stages]. The stage whose cache is
+full first decides for all of them.
 
 `settings` is what the engine is told, `loaded` its weights, `overheads` what it takes beside them, `results` what a GPU
 then holds, `ranks` which one of a replica is full first.

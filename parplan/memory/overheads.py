@@ -4,7 +4,7 @@ import numpy as np
 
 from parplan.calibration import MemoryProfile, Shared
 from parplan.formats import Component, Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.memory.settings import Limits, Settings
 from parplan.transformer import Block, Encoder, Transformer
@@ -19,14 +19,15 @@ LOGIT_BYTES = 4.0
 """Samplers work on 32-bit logits."""
 
 
-def shared_bytes(shared: Shared, *, ranks: Count, gpu: Gpu, stages: Count = 1) -> Bytes:
+def shared_bytes(shared: Shared, *, ranks: Count, gpu: Hardware, stages: Count = 1) -> Bytes:
     """Bytes a rank spends on its company: alone, or pair + doubling x log2(ranks / 2).
 
     Args:
         stages: pipeline stages beside it.
     """
     doublings = np.log2(np.maximum(ranks, 2) / 2)
-    together = shared.pair[gpu.fabric] + shared.doubling.get(gpu.fabric, 0.0) * doublings
+    pair = gpu.each(lambda one: shared.pair[one.fabric])
+    together = pair + gpu.each(lambda one: shared.doubling.get(one.fabric, 0.0)) * doublings
     staged = shared.alone if shared.staged is None else shared.staged
     alone = np.where(np.asarray(stages) > 1, staged, shared.alone)
     return np.where(np.asarray(ranks) > 1, together, alone)
@@ -105,7 +106,7 @@ def profiled_images(encoder: Encoder, *, told: Limits) -> Count:
     vllm/multimodal/encoder_budget.py, `_get_max_items`, read 2026-11-30.
     """
     brought = told.sequences * np.maximum(1, np.asarray(told.length) // encoder.tokens)
-    return np.asarray(np.minimum(max(told.batched_tokens, encoder.tokens) // encoder.tokens, brought))
+    return np.asarray(np.minimum(np.maximum(told.batched_tokens, encoder.tokens) // encoder.tokens, brought))
 
 
 def kept_image_bytes(encoder: Encoder, *, images: Count) -> Array:
@@ -187,9 +188,8 @@ def stage_activation_bytes(
     logits = profile.sampler_copies * told.sequences * transformer.vocabulary * LOGIT_BYTES
     states = ACTIVATION_BYTES * tokens * (transformer.hidden + kept)
     sampling = np.asarray(logits + profile.forward_copies * states)[..., None]
-    passed = np.where(
-        stages.last > 0, 0.0, profile.passed_states * ACTIVATION_BYTES * tokens * transformer.hidden
-    )
+    handed_on = np.asarray(profile.passed_states * ACTIVATION_BYTES * tokens * transformer.hidden)[..., None]
+    passed = np.where(stages.last > 0, 0.0, handed_on)
     layers = profile.forward_copies * (np.asarray(widest)[..., None] + passed)
     peak = np.where(stages.last > 0, np.maximum(layers, sampling), layers)
     index = index_workspace_bytes(transformer, profile=profile, length=np.asarray(told.length)[..., None])

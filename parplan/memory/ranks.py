@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from parplan.allocator import admission, charge, exact_charge, stores
 from parplan.calibration import Engine, MemoryProfile
 from parplan.formats import Component, Precision
-from parplan.hardware import Gpu
+from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.memory.loaded import loaded_weight_bytes, with_expert_share
 from parplan.memory.overheads import (
@@ -34,7 +34,7 @@ def stage_budgets(
     weights: dict[Component, Array],
     layout: Layout,
     stages: Stages,
-    gpu: Gpu,
+    gpu: Hardware,
     profile: MemoryProfile,
     told: Limits,
     settings: Settings,
@@ -58,14 +58,15 @@ def stage_budgets(
     parts |= {name: np.full_like(parts[name], amount) for name, amount in told.measured.items()}
     counted: Array = np.asarray(sum((parts[name] for name in sorted(profile.inside)), start=np.zeros(1)))
     held, share = cast(Array, sum(weights.values())), told.utilization[..., None]
-    free = gpu.memory - context
+    usable = np.asarray(gpu.each(lambda one: one.memory))[..., None]
+    free = usable - context
     basis, allowance = {
-        "total": (np.asarray(gpu.memory), share * gpu.memory),
+        "total": (usable, share * usable),
         "free": (free, share * free),
         "rest": (free - held - counted, free),
     }[profile.share_of]
     return Budget(
-        usable=gpu.memory,
+        usable=usable,
         weights_by_component=weights,
         context=context,
         allowance=np.asarray(allowance),
@@ -91,16 +92,17 @@ def stage_charges(
     kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
     ahead = profile.steps_in_flight > 1
     steps = np.maximum(profile.steps_in_flight, np.asarray(layout.pipeline)) if ahead else np.asarray(1)
+    batched_tokens = np.asarray(told.batched_tokens)[..., None]
     told_of: dict[str, Any] = {
         "allocator": profile.allocator,
         "drafts": settings.drafts,
         "prefix_caching": settings.prefix_caching,
     }
-    asked = charge(kept, length=length, batched_tokens=told.batched_tokens, **told_of)
+    asked = charge(kept, length=length, batched_tokens=batched_tokens, **told_of)
     longest = admission(
         kept,
         length=np.asarray(told.length)[..., None],
-        in_flight=told.batched_tokens * steps[..., None],
+        in_flight=batched_tokens * steps[..., None],
         **told_of,
     )
     return Charges(
@@ -133,7 +135,6 @@ def rank_at(
     found = {name: at(amount) for name, amount in amounts.items() if isinstance(amount, np.ndarray)}
     request = at(charges.request)
     return Rank(
-        usable=budget.usable,
         weights_by_component={part: at(amount) for part, amount in budget.weights_by_component.items()},
         **found,
         request=request,
@@ -150,7 +151,7 @@ def division(
     *,
     layout: Layout,
     stages: Stages,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     length: Tokens,
     settings: Settings,
@@ -198,11 +199,10 @@ def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArra
     """The stage whose cache is full first, with the requests it runs."""
     told, budget, charges = divided.told, divided.budget, divided.charges
     held = pool_requests(budget, charges)
-    fullest_first = held.argmin(axis=-1)
+    places = (*np.indices(held.shape[:-1], sparse=True), held.argmin(axis=-1))
 
     def worst(amount: Array) -> Array:
-        everywhere = np.broadcast_to(amount, held.shape)
-        return np.take_along_axis(everywhere, fullest_first[..., None], axis=-1)[..., 0]
+        return amount[..., 0] if amount.shape[-1] == 1 else np.broadcast_to(amount, held.shape)[places]
 
     data = np.asarray(layout.data, dtype=float)
     room, logged = worst(held), worst(charges.logged_token)
@@ -229,7 +229,7 @@ def memory(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     workload: Workload,
     concurrency: Count | NDArray[np.int64],
@@ -268,7 +268,7 @@ def replica_memory(
     precision: Precision,
     *,
     layout: Layout,
-    gpu: Gpu,
+    gpu: Hardware,
     engine: Engine,
     workload: Workload,
     concurrency: int,

@@ -32,7 +32,7 @@ class Charges:
 class Budget:
     """How an engine divides one GPU when it starts, before any request, bytes."""
 
-    usable: float
+    usable: Array
     """What the driver reports."""
     weights_by_component: dict[Component, Array]
     activations: Array

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from pydantic import Field
 
 from parplan.calibration import MemoryProfile, Slack, Tier
-from parplan.hardware import Gpu
+from parplan.hardware import Gpu, Hardware
 from parplan.layout import Layout
 from parplan.provenance import Value
 from parplan.units import Array, Bytes, Count, Tokens
@@ -58,8 +58,10 @@ class Limits:
 
     utilization: Array
     """Share of memory the engine takes, [...]."""
-    sequences: int
-    batched_tokens: int
+    sequences: Count
+    """Sequences one data rank runs at once, [...]."""
+    batched_tokens: Tokens
+    """Tokens of one step, [...]."""
     largest_graph: Array
     """Largest batch recorded as a CUDA graph, [...]; 0: none."""
     length: Tokens
@@ -76,13 +78,23 @@ def tier_of(tiers: Sequence[Tier], *, gpu: Gpu) -> Tier:
     return max(reached, key=lambda tier: tier.memory)
 
 
-def tier_value(tiers: Sequence[Tier], *, gpu: Gpu) -> int:
+def tier_value(tiers: Sequence[Tier], *, gpu: Hardware) -> Any:
     """The default of the highest tier a GPU reaches."""
-    return tier_of(tiers, gpu=gpu).value
+    return gpu.each(lambda one: tier_of(tiers, gpu=one).value)
+
+
+def wide_value(tiers: Sequence[Tier], *, gpu: Hardware) -> Any:
+    """The same from `WIDE` tensor ranks up."""
+
+    def value(one: Gpu) -> int:
+        tier = tier_of(tiers, gpu=one)
+        return tier.wide or tier.value
+
+    return gpu.each(value)
 
 
 def slack_bytes(
-    slack: Slack, *, gpu: Gpu, layout: Layout, batched_tokens: Tokens, largest_graph: Count
+    slack: Slack, *, gpu: Hardware, layout: Layout, batched_tokens: Tokens, largest_graph: Count
 ) -> Bytes:
     """What an engine leaves free when it is not told its share.
 
@@ -94,10 +106,13 @@ def slack_bytes(
         + slack.per_graph_sequence * largest_graph
         + slack.per_gpu * np.asarray(layout.tensor) * np.asarray(layout.pipeline)
     )
-    return np.asarray(np.maximum(left, slack.floor if gpu.memory >= slack.floor_from else 0.0))
+    floor = gpu.each(lambda one: slack.floor if one.memory >= slack.floor_from else 0.0)
+    return np.asarray(np.maximum(left, floor))
 
 
-def limits(settings: Settings, *, profile: MemoryProfile, gpu: Gpu, layout: Layout, length: Tokens) -> Limits:
+def limits(
+    settings: Settings, *, profile: MemoryProfile, gpu: Hardware, layout: Layout, length: Tokens
+) -> Limits:
     """Settings with every None replaced by the engine's default for this GPU.
 
     Args:
@@ -105,15 +120,17 @@ def limits(settings: Settings, *, profile: MemoryProfile, gpu: Gpu, layout: Layo
     """
     batched_tokens = settings.max_batched_tokens or tier_value(profile.batched_tokens, gpu=gpu)
     sequences = settings.max_num_seqs or tier_value(profile.sequences, gpu=gpu)
-    graphs = tier_of(profile.largest_graph, gpu=gpu)
-    recorded = np.where(np.asarray(layout.tensor) >= WIDE, graphs.wide or graphs.value, graphs.value)
+    graphs = profile.largest_graph
+    recorded = np.where(
+        np.asarray(layout.tensor) >= WIDE, wide_value(graphs, gpu=gpu), tier_value(graphs, gpu=gpu)
+    )
     recorded = np.minimum(recorded, 2 * sequences).astype(float)
     share = settings.utilization or profile.utilization
     if share is None and profile.slack:
         left = slack_bytes(
             profile.slack, gpu=gpu, layout=layout, batched_tokens=batched_tokens, largest_graph=recorded
         )
-        share = cast(float, np.maximum(1 - left / gpu.memory, 0.0))
+        share = cast(float, np.maximum(1 - left / gpu.each(lambda one: one.memory), 0.0))
     return Limits(
         utilization=np.asarray(share, dtype=float),
         sequences=sequences,

@@ -37,12 +37,11 @@ RULES: tuple[Rule, ...] = (*HARD, *HARDWARE, *UNWISE)
 
 def broken(case: Case, *, severity: Literal["error", "warning"]) -> Mapping[str, Mask]:
     """Which layouts break which rule: name -> mask [layouts]."""
-    shape = case.layout.shape
-    return {
-        rule.name: np.broadcast_to(np.asarray(rule.broken(case), dtype=bool), shape)
-        for rule in RULES
-        if rule.severity == severity
-    }
+    rules = [rule for rule in RULES if rule.severity == severity]
+    masks = np.empty((len(rules), *case.layout.shape), dtype=bool)
+    for mask, rule in zip(masks, rules, strict=True):
+        mask[...] = rule.broken(case)
+    return {rule.name: mask for rule, mask in zip(rules, masks, strict=True)}
 
 
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}

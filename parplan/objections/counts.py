@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ PADDED = frozenset({"mxfp4"})
 
 def any_of(parts: Iterable[Any], *, like: Any) -> Any:
     """Where any part holds; nowhere when there is none."""
-    return np.any([*parts, np.zeros_like(like, dtype=bool)], axis=0)
+    return reduce(np.logical_or, parts, np.zeros_like(like, dtype=bool))
 
 
 def heads(case: Case) -> list[int]:

@@ -54,8 +54,6 @@ MOST_NAMED = 7
 """Layouts of a map with a colour of their own."""
 OTHERS = "Other layouts"
 """Key of a map's layouts that have no colour of their own."""
-SAME: dict[str, Any] = {"marker": {"opacity": 1}}
-"""A click leaves the other points as they are."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
 
@@ -322,8 +320,6 @@ def _points(
         marker=marker,
         text=[f"{layout}, {counted(int(requests), 'request')}" for layout, requests in named],
         customdata=names,
-        selected=SAME,
-        unselected=SAME,
         hovertemplate=POINT,
     )
 

@@ -14,7 +14,7 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from parplan import catalog
 from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
-from parplan.links import FACTS_KEY, Reading, from_query, known_names, read, to_query
+from parplan.links import FACTS_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
 from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario, leaves_out_towers, transformer_asked_for
 from parplan.shortlist import PLACES
@@ -36,6 +36,8 @@ STEPS: dict[str, Steps] = {
                65536, 131072, 200000),
 }  # fmt: skip
 """Where the sliders stop."""
+ELSEWHERE = (*PLACES, VIEW_KEY)
+"""Keys of the address bar that other widgets read: the scenarios of a comparison, the open tab."""
 EXACT = {"concurrency": "Concurrent requests", "prompt": "Prompt tokens", "output": "Output tokens"}
 """Sliders whose value can also be typed."""
 FOLDED: dict[str, dict[str, tuple[str, float]]] = {
@@ -89,7 +91,7 @@ def open_link() -> None:
     if "_link" in st.session_state:
         return
     asked = {key: st.query_params.get_all(key) for key in st.query_params}
-    given = {key: values for key, values in asked.items() if key not in PLACES}
+    given = {key: values for key, values in asked.items() if key not in ELSEWHERE}
     found = st.session_state["_link"] = read(given)
     st.session_state["_extra"] = {name: set() for name in STEPS}
     take(found.scenario)
@@ -100,8 +102,20 @@ def open_link() -> None:
         ]  # of the day the link was made: a reload says the same
     kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
     if kept.keys() != given.keys():
-        st.query_params.from_dict(kept | {key: asked[key][-1] for key in PLACES if key in asked})
+        st.query_params.from_dict(kept | {key: asked[key][-1] for key in ELSEWHERE if key in asked})
         st.rerun()  # widgets read the address as it was when the run began
+
+
+def keep(page: str) -> None:
+    """Take the scenario along to another page, where the address has lost it: it does when somebody goes on before the
+    browser knows all widgets.
+
+    Args:
+        page: the one to be shown.
+    """
+    last, st.session_state["_page"] = st.session_state.get("_page", page), page
+    if last != page and not st.query_params.keys() & Scenario.model_fields.keys():
+        take(st.session_state.get("_scenario", st.session_state["_link"].scenario))
 
 
 def take(scenario: Scenario) -> None:

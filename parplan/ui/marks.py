@@ -7,8 +7,6 @@ a visitor does adds a property, so the tests check the figures: `plotly.graph_ob
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from plotly.basedatatypes import BaseFigure
-
 Figure: TypeAlias = dict[str, Any]
 """`data`, a list of marks, and `layout`: https://plotly.com/javascript/reference/ lists what they may hold."""
 
@@ -39,13 +37,3 @@ class Heatmap(Mark):
 def figure(*, data: Sequence[Mark], layout: Mapping[str, Any]) -> Figure:
     """Marks on axes."""
     return {"data": list(data), "layout": dict(layout)}
-
-
-class Ready(BaseFigure):  # type: ignore[misc]
-    """A figure as Streamlit takes it without checking it once more."""
-
-    def __init__(self, content: Figure) -> None:
-        self._content = content
-
-    def to_dict(self) -> Figure:
-        return self._content

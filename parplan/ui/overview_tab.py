@@ -9,10 +9,11 @@ import streamlit as st
 from parplan.choice import INDISTINCT, candidates, passed_over
 from parplan.instances import Purchase
 from parplan.ladder import Rung
+from parplan.links import VIEW_KEY
 from parplan.planner import Plan, Result
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
-from parplan.ui.figures import clickable, draw, theme
+from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import counted, plain, sentence
 from parplan.ways_out import ways_out
@@ -68,12 +69,11 @@ def _frontier(answer: Answer) -> None:
         return
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
     draw(figure, key="frontier", on_point=_look_at)
-    way = "Click one to see its card." if clickable() else "The tab Layouts has the card of each."
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
     full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(
         "Every point is a layout at a number of requests; the further up and right, the better. Faint: another family "
-        f"is better.{limit}{full} {way}"
+        f"is better.{limit}{full} Click one to see its card."
     )
     if found := " ".join(filter(None, (nowhere_best(result), off_the_edge(result, best) if best else ""))):
         st.caption(plain(found))
@@ -114,7 +114,7 @@ def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
 
 def _look_at(layout: str) -> None:
     """Open the card of a layout."""
-    st.session_state.update(_ticked=layout, _view="Layouts")
+    st.session_state.update({"_ticked": layout, VIEW_KEY: "Layouts"})
 
 
 def show_ways_out(answer: Answer) -> None:

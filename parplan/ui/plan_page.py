@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from parplan.links import share_url
+from parplan.links import VIEW_KEY, share_url
 from parplan.planner import Plan
 from parplan.scenario import BY_CONFIG, Answer, Scenario, plan
 from parplan.ui import (
@@ -21,7 +21,7 @@ from parplan.ui import (
     whatif_tab,
     why_tab,
 )
-from parplan.ui.figures import clickable
+from parplan.ui.figures import on_phone
 from parplan.ui.words import counted, either_way, plain, significant
 from parplan.units import written_time
 
@@ -58,7 +58,8 @@ def show() -> None:
         return
     _headline(answer)
     _figures(answer)
-    for tab, view in zip(st.tabs(list(VIEWS), key="_view", on_change="rerun"), VIEWS.values(), strict=True):
+    tabs = st.tabs(list(VIEWS), key=VIEW_KEY, on_change="rerun", bind="query-params")
+    for tab, view in zip(tabs, VIEWS.values(), strict=True):
         if tab.open:
             with tab:
                 view(answer)
@@ -108,7 +109,7 @@ def _asked(answer: Answer) -> str:
         words += (
             f" {replicas:,} such replicas: {counted(gpus, 'GPU')}, {counted(requests, 'request')} at once."
         )
-    return words if clickable() else f"{words} Settings: » at the top left."
+    return f"{words} Settings: » at the top left." if on_phone() else words
 
 
 def _link(answer: Answer) -> str:

@@ -127,6 +127,19 @@ def test_a_click_on_a_point_opens_the_card_of_its_layout(visitor: Visitor) -> No
     visitor.assert_sound()
 
 
+def test_a_tap_on_a_point_opens_its_card_on_a_phone(new_visitor: NewVisitor) -> None:
+    page = (
+        visitor := new_visitor(viewport=PHONE, has_touch=True, is_mobile=True, user_agent=PHONE_NAME)
+    ).open()
+    page.locator(".js-plotly-plot").nth(1).scroll_into_view_if_needed()
+    x, y, layout = point(page, trace=0, number=2)
+    page.touchscreen.tap(x, y)
+    expect(page.get_by_role("tab", name="Layouts")).to_have_attribute("aria-selected", "true")
+    visitor.settle()
+    expect(page.get_by_test_id("stMain").get_by_text(f"{layout} on ", exact=False).first).to_be_visible()
+    visitor.assert_sound()
+
+
 def test_a_finger_scrolls_past_the_charts_of_a_phone(new_visitor: NewVisitor) -> None:
     visitor = new_visitor(viewport=PHONE, has_touch=True, is_mobile=True, user_agent=PHONE_NAME)
     page = visitor.open()

@@ -69,6 +69,58 @@ def fits_across(page: Page) -> bool:
     return fits
 
 
+def test_a_figure_is_redrawn_where_it_is_and_as_wide_as_its_place(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    page = visitor.open()
+    drawn, chart = bars(page), page.locator(".js-plotly-plot").first
+    chart.evaluate("one => { one.dataset.seen = 'before' }")
+    slide(visitor, "Concurrent requests", steps=2)
+    assert bars(page, other_than=drawn) != drawn
+    assert chart.get_attribute("data-seen") == "before"
+    page.set_viewport_size({"width": 1000, "height": 1000})
+    page.wait_for_function(
+        """() => {
+            const figure = document.querySelector('.js-plotly-plot'), drawn = figure.querySelector('.main-svg');
+            return figure.clientWidth < 500 && drawn.clientWidth === figure.clientWidth;
+        }"""
+    )
+    visitor.assert_sound()
+
+
+def test_the_scenario_comes_along_however_early_somebody_goes_on(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    page = visitor.page
+    page.goto(f"{visitor.home}/?gpu=h200-sxm&prompt=512&view=Why")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("heading", name="Plans side by side")).to_be_visible()
+    visitor.settle()
+    page.get_by_role("link", name="Plan", exact=True).click()
+    expect(page.get_by_role("tab", name="Overview")).to_be_visible()
+    visitor.settle()
+    assert {key: query(page)[key] for key in ("gpu", "prompt")} == {"gpu": ["h200-sxm"], "prompt": ["512"]}
+    assert "H200" in verdict(page)
+
+
+def test_a_reload_shows_the_tab_that_was_open(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    page = visitor.open("?gpu=h200-sxm")
+    page.get_by_role("tab", name="Buy").click()
+    visitor.settle()
+    assert query(page) == {"gpu": ["h200-sxm"], "view": ["Buy"]}
+    page.reload()
+    visitor.settle()
+    expect(page.get_by_role("tab", name="Buy")).to_have_attribute("aria-selected", "true")
+    assert query(page) == {"gpu": ["h200-sxm"], "view": ["Buy"]}
+    visitor.assert_sound()
+
+
+def test_a_figure_that_cannot_be_drawn_says_what_it_shows(new_visitor: NewVisitor) -> None:
+    visitor = new_visitor()
+    visitor.page.route("**/plotly-*.js", lambda route: route.abort())
+    visitor.page.goto(visitor.home)
+    expect(visitor.page.get_by_role("figure").first).to_contain_text("GiB weights")
+
+
 def test_a_slider_changes_the_verdict_and_a_chart_and_the_link_takes_it_along(
     new_visitor: NewVisitor,
 ) -> None:

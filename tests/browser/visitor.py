@@ -13,9 +13,10 @@ OUTSIDE = re.compile(r"^(https?|wss?)://(?!(localhost|127\.0\.0\.1)[:/])")
 
 SETTLED = """([quiet, state]) => {
     const app = document.querySelector('[data-testid=stApp]');
+    const waiting = '[data-stale=true], [data-testid=stSkeleton], .stBidiComponent:not(:has(.js-plotly-plot))';
     const settled = app?.dataset.testScriptState === 'notRunning'
         && app.dataset.testConnectionState === 'CONNECTED'
-        && !document.querySelector('[data-stale=true], [data-testid=stSkeleton]');
+        && !document.querySelector(waiting);
     const now = performance.now();
     if (!settled || window.settledIn !== state) {
         window.settledSince = now;
@@ -66,7 +67,7 @@ class Visitor:
         return self.page
 
     def settle(self, *, quiet: float = 250, timeout: float = 30_000) -> None:
-        """Wait until the script has been idle, with nothing stale on the page, for a while.
+        """Wait until the script has been idle, with nothing stale on the page and every figure drawn, for a while.
 
         Args:
             quiet: how long it must stay so, ms; longer than a widget takes to start the script.

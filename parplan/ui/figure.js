@@ -1,0 +1,57 @@
+// Draws a Plotly figure in a place that stays from one run of the page to the next: a change redraws the figure where it
+// is, which takes a third of the time of building it anew, and nothing flickers.
+
+const LIBRARY = "__LIBRARY__"; // address of Plotly, below the page's own
+let loading;
+
+function plotly() {
+  loading ??= new Promise((loaded, failed) => {
+    const own = document.querySelector('script[type="module"][src*="static/js/"]').src;
+    const script = document.createElement("script");
+    script.addEventListener("load", loaded);
+    script.addEventListener("error", failed);
+    script.src = own.replace(/static\/js\/.*/, LIBRARY);
+    document.head.append(script);
+  });
+  return loading;
+}
+
+function place(parent) {
+  const made = document.createElement("div");
+  made.setAttribute("role", "figure");
+  parent.append(made);
+  return made;
+}
+
+// Keeps a figure as wide as its place.
+function watch(figure) {
+  const watching = new ResizeObserver(() => {
+    const width = figure.clientWidth;
+    if (width && width !== figure._fullLayout.width) window.Plotly.Plots.resize(figure);
+  });
+  watching.observe(figure);
+  return watching;
+}
+
+export default async function ({ data, parentElement, setTriggerValue }) {
+  const { alt, config, clickable } = data, { data: marks, layout } = JSON.parse(data.figure);
+  const figure = parentElement.querySelector("[role=figure]") ?? place(parentElement);
+  figure.setAttribute("aria-label", alt);
+  figure.style.height = `${layout.height}px`; // so that nothing moves while Plotly is on its way
+  try {
+    await plotly();
+  } catch {
+    loading = undefined; // the next change tries again
+    figure.textContent = alt;
+    return;
+  }
+  const { purge, react } = window.Plotly;
+  await react(figure, marks, layout, config);
+  figure.removeAllListeners("plotly_click");
+  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata));
+  figure.watch ??= watch(figure);
+  return () => {
+    figure.watch.disconnect();
+    purge(figure);
+  };
+}

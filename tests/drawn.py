@@ -1,0 +1,21 @@
+"""Figures of a page, as the browser is given them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from streamlit.testing.v1 import AppTest
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, and what it shows in words."""
+
+    figure: dict[str, Any]
+    alt: str
+
+
+def drawn(page: AppTest) -> list[Drawn]:
+    """All figures of a page, from the top."""
+    given = (json.loads(element.proto.json) for element in page.get("bidi_component"))
+    return [Drawn(json.loads(one["figure"]), one["alt"]) for one in given]
