@@ -152,6 +152,27 @@ def _miss(result: Result) -> Array:
     return np.asarray(np.maximum(ttft, tpot))
 
 
+AGAINST = ("late", "unwise", "larger", "less when full", "alike")
+"""What speaks against a layout that does more for a user and per GPU than the recommended one: it misses a target, is
+unwise, takes more GPUs to buy, delivers less once filled up where that is what is asked for, or hardly differs."""
+
+
+def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
+    """Layouts that hold the asked requests and then do more than one of them, both for a user and per GPU: by the first
+    of `AGAINST` that holds, most tokens/s per GPU first."""
+    serving, bought = result.serving, bought_gpus(result)
+    per_user, per_gpu = (
+        result.at_asked(rate) for rate in (serving.tokens_per_s_per_user, serving.tokens_per_s_per_gpu)
+    )
+    more = result.holds & (per_user > per_user[index]) & (per_gpu > per_gpu[index])
+    full = fullest_rate(result) if result.problem.objective == "throughput" else np.zeros(more.size)
+    marks = (~result.in_time, ~wise(result), bought > bought[index], full < full[index])
+    against = np.select(marks, AGAINST[:-1], default=AGAINST[-1])
+    order = np.argsort(-per_gpu, kind="stable")
+    found = {name: order[(more & (against == name))[order]] for name in AGAINST}
+    return {name: layouts for name, layouts in found.items() if layouts.size}
+
+
 def roomiest_index(result: Result, *, among: Mask) -> int:
     """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
     broken = np.sum(list(result.errors.values()), axis=0)

@@ -403,18 +403,31 @@ class Result:
         tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
         return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
 
-    def frontier(self, *, family: str | None = None) -> tuple[Counts, Counts]:
-        """Layouts and batches no other beats in both tokens/s per user and tokens/s per GPU, fastest for a user first.
+    def filled(self, index: int) -> int | None:
+        """The first batch of which a layout cannot run all: its KV pool or its slots are full. None: it always can."""
+        full = np.flatnonzero(self.grid(self.serving.waiting)[index] > 0)
+        return int(full[0]) if full.size else None
 
-        Args:
-            family: look at one family of layouts only. None: at all.
-        """
-        allowed = self.possible if family is None else self.possible & (self.families == family)[:, None]
-        layouts, batch = np.nonzero(allowed)
-        per_user = self.grid(self.serving.tokens_per_s_per_user)[layouts, batch]
-        per_gpu = self.grid(self.serving.tokens_per_s_per_gpu)[layouts, batch]
+    @cached_property
+    def frontiers(self) -> Mapping[str, tuple[Counts, Counts]]:
+        """By family: its layouts and batches that no other of it beats in both tokens/s per user and tokens/s per GPU,
+        fastest for a user first; empty for a family that cannot run."""
+        return {
+            name: self._unbeaten(*np.nonzero(self.possible & (self.families == name)[:, None]))
+            for name in FAMILIES
+        }
+
+    @cached_property
+    def frontier(self) -> tuple[Counts, Counts]:
+        """The same of all families together."""
+        layouts, batches = zip(*self.frontiers.values(), strict=True)
+        return self._unbeaten(np.concatenate(layouts), np.concatenate(batches))
+
+    def _unbeaten(self, layouts: Counts, batches: Counts) -> tuple[Counts, Counts]:
+        per_user = self.grid(self.serving.tokens_per_s_per_user)[layouts, batches]
+        per_gpu = self.grid(self.serving.tokens_per_s_per_gpu)[layouts, batches]
         best = unbeaten(per_user, per_gpu)
-        return layouts[best], batch[best]
+        return layouts[best], batches[best]
 
     @cached_property
     def _doublings(self) -> Array:

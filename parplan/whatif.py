@@ -18,14 +18,60 @@ MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
 
-def _name(layout: Layout | None, gpus: int) -> str:
-    return NOTHING if layout is None else f"{layout}, {gpus} GPU{'s' if gpus > 1 else ''}"
+def _name(layout: Layout) -> str:
+    gpus = int(layout.gpus)
+    return f"{layout}, {gpus} GPU{'s' if gpus > 1 else ''}"
 
 
 def winner(result: Result) -> str:
     """The recommended layout's name and size, or that nothing fits."""
+    return _cell(result).name
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is recommended for one prompt length and concurrency."""
+
+    layout: Layout | None
+    """None: nothing fits."""
+    misses: tuple[str, ...] = ()
+    """The targets it misses, with the time it takes."""
+    waits: str = ""
+    """How many requests it holds, where that is not all of them."""
+
+    @property
+    def name(self) -> str:
+        """The layout and its size, or that nothing fits."""
+        return NOTHING if self.layout is None else _name(self.layout)
+
+    @property
+    def words(self) -> str:
+        """What it fails at, in words; empty where it does the job."""
+        return "; ".join(filter(None, (self.waits, *self.misses)))
+
+
+def _cell(result: Result) -> Cell:
     index = recommended_index(result)
-    return NOTHING if index is None else _name(result.layout.one(index), int(result.gpus[index]))
+    if index is None:
+        return Cell(None)
+    layout, workload = result.layout.one(index), result.problem.workload
+    if (result.holds & result.in_time)[index]:
+        return Cell(layout)
+    times = (
+        (result.serving.tpot, workload.tpot, "per token"),
+        (result.serving.ttft, workload.ttft, "to the first token"),
+    )
+    return Cell(
+        layout,
+        misses=tuple(
+            f"{written_time(taken)} {what}, {written_time(target)} asked for"
+            for values, target, what in times
+            if target and (taken := float(result.at_asked(values)[index])) > target
+        ),
+        waits=""
+        if result.holds[index]
+        else f"holds {int(result.at_asked(result.memory.capacity)[index]):,} of {workload.concurrency:,} requests",
+    )
 
 
 @dataclass(frozen=True)
@@ -35,20 +81,18 @@ class WinnerMap:
     prompts: tuple[int, ...]
     concurrency: Counts
     """[batches]"""
-    winners: tuple[tuple[str, ...], ...]
+    cells: tuple[tuple[Cell, ...], ...]
     """[prompts][batches]"""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every layout that wins somewhere, in the order of appearance."""
-        return tuple(dict.fromkeys(name for row in self.winners for name in row))
 
 
 def winner_map(problem: Problem, *, prompts: Sequence[int]) -> WinnerMap:
-    """Where which layout is recommended; one vectorised plan per prompt length serves all concurrencies."""
+    """Where which layout is recommended, and where it does not do the job; one vectorised plan per prompt length serves
+    all concurrencies."""
     results = [solve(_changed(problem, prompt=prompt)) for prompt in prompts]
-    rows = [[winner(result.asking(batch)) for batch in range(result.concurrency.size)] for result in results]
-    return WinnerMap(tuple(prompts), results[0].concurrency, tuple(tuple(row) for row in rows))
+    cells = (
+        tuple(_cell(result.asking(batch)) for batch in range(result.concurrency.size)) for result in results
+    )
+    return WinnerMap(tuple(prompts), results[0].concurrency, tuple(cells))
 
 
 def _changed(problem: Problem, **fields: float | None) -> Problem:

@@ -132,8 +132,8 @@ def test_an_objective_travels_in_the_link_and_holds_everywhere(objective: str) -
     there = plans_across(scenario)[scenario.gpu].plan
     assert there
     assert there.layout == best.layout
-    cells = winner_map(answer.result.problem, prompts=(scenario.prompt,))
-    assert cells.winners[0][answer.result.asked] == winner(answer.result)
+    found = winner_map(answer.result.problem, prompts=(scenario.prompt,))
+    assert found.cells[0][answer.result.asked].name == winner(answer.result)
     assert str(best.layout) in winner(answer.result)
 
 

@@ -181,7 +181,7 @@ def test_the_frontier_is_not_dominated() -> None:
     result = plan(Scenario(model=DEEPSEEK, weights="native", gpu="h200-sxm", budget=16)).result
     user = result.grid(result.serving.tokens_per_s_per_user)
     gpu = result.grid(result.serving.tokens_per_s_per_gpu)
-    points = [(user[i, j], gpu[i, j]) for i, j in zip(*result.frontier(), strict=True)]
+    points = [(user[i, j], gpu[i, j]) for i, j in zip(*result.frontier, strict=True)]
     assert len(points) > 5
     assert all(a[0] > b[0] and a[1] < b[1] for a, b in itertools.pairwise(points))
     possible = result.legal[:, None] & (result.grid(result.memory.capacity) >= result.concurrency)

@@ -338,7 +338,7 @@ def test_the_map_marks_what_was_asked_and_names_what_wins() -> None:
     named = {trace.get("name") for trace in spec["data"]}
     assert "Asked" in named
     result = plan(Scenario(concurrency=48, prompt=3000)).result
-    assert winner(result) in named
+    assert f"<b>{winner(result)}</b>" in named
     assert f"48 requests of 3,000 prompt tokens: {winner(result)}" in drawn(page)[0].alt
     assert "From 1 request at once" in marked(page)
     assert len(page.table[0].value) >= 8

@@ -2,14 +2,18 @@
 
 import csv
 import io
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from parplan import catalog
@@ -18,7 +22,17 @@ from parplan.scenario import Scenario, plan
 from parplan.traffic import replica_of, replicas_for
 from parplan.ui import accuracy_page, load_tab, log_page, prices
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
-from parplan.ui.hardware_chart import VENDORS, Spot, cost_against_speed
+from parplan.ui.hardware_chart import (
+    CHARACTER,
+    LINE,
+    MARKER,
+    PLOT,
+    VENDORS,
+    Spot,
+    cost_against_speed,
+    label_sides,
+)
+from parplan.ui.hardware_tab import short_name
 from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
 from parplan.ui.words import plain
@@ -71,7 +85,8 @@ def assert_described(page: AppTest) -> None:
 def test_every_gpu_has_a_row_and_those_with_a_price_a_point() -> None:
     page = opened("Hardware")
     table = page.dataframe[0].value
-    assert set(table["GPU"]) == {gpu.label for gpu in catalog.gpus().values()}
+    names = [short_name(gpu.label) for gpu in catalog.gpus().values()]
+    assert sorted(table["GPU"]) == sorted(set(names)) == sorted(names)
     priced = table[table["USD/M output"].notna() & (table["Status"] != "requests wait")]
     points = sum(len(trace["text"]) for trace in chart(page)["data"] if trace["name"] in VENDORS)
     assert points == len(priced) > 10
@@ -110,7 +125,7 @@ def test_only_the_vendors_and_providers_asked_for_are_shown() -> None:
     page.pills(key="_vendors").set_value(["AMD"])
     page.multiselect(key="_providers").set_value(["Crusoe"])
     table = run(page).dataframe[0].value
-    amd = {gpu.label for gpu in catalog.gpus().values() if gpu.vendor == "AMD"}
+    amd = {short_name(gpu.label) for gpu in catalog.gpus().values() if gpu.vendor == "AMD"}
     assert set(table["GPU"]) == amd
     assert table["Machines"].dropna().str.endswith("Crusoe").all()
     assert table["Machines"].notna().any()
@@ -147,17 +162,55 @@ def test_vendors_differ_by_colour_and_by_marker(theme: Theme) -> None:
     assert {gpu.vendor for gpu in catalog.gpus().values()} <= set(VENDORS)
 
 
-def test_only_gpus_that_no_other_beats_are_named() -> None:
-    spots = [
-        Spot(name.upper(), name, "NVIDIA", "", speed, usd)
-        for name, speed, usd in (("a", 10, 1), ("b", 20, 2), ("c", 15, 3))
-    ]
-    found = cost_against_speed(spots, chosen="", theme=LIGHT)
-    assert [text.strip() for text in found.figure["data"][0]["text"]] == ["a", "b", ""]
-    ringed = cost_against_speed(spots, chosen="C", theme=LIGHT).figure["data"][-1]
-    assert (ringed["name"], *ringed["text"]) == ("Chosen", "c")
-    assert "Cheapest: A" in found.alt
-    assert "Fastest: B" in found.alt
+def test_gpus_are_named_where_there_is_room_and_the_unbeaten_ones_first() -> None:
+    """In one place not all of twelve names fit beside each other; apart all do."""
+    near = [Spot(f"GPU {n}", "x" * 20, "NVIDIA", "", 20 - n / 1000, 1 + n / 1000) for n in range(12)]
+    found = cost_against_speed(near[::-1], chosen="", theme=LIGHT)
+    names = found.figure["data"][0]["text"]
+    assert names[-1]
+    assert not all(names)
+    ringed = cost_against_speed(near[::-1], chosen="GPU 11", theme=LIGHT).figure["data"]
+    assert ringed[0]["text"][0]
+    assert (ringed[1]["name"], ringed[1]["x"]) == ("Chosen", [near[11].speed])
+    far = [replace(spot, speed=10, usd=1.5**n) for n, spot in enumerate(near)]
+    assert all(cost_against_speed(far, chosen="", theme=LIGHT).figure["data"][0]["text"])
+    assert "Cheapest: GPU 0" in found.alt
+    assert "Fastest: GPU 0" in found.alt
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, PLOT[0]), st.floats(0, PLOT[1]), st.integers(1, 20)), min_size=1, max_size=20
+    ),
+    st.floats(1, 5),
+)
+def test_names_of_gpus_hide_no_point_and_no_other_name_however_wide_the_screen(
+    points: list[tuple[float, float, int]], wider: float
+) -> None:
+    sides = label_sides(
+        np.array([point[:2] for point in points]),
+        ["x" * length for *_, length in points],
+        order=range(len(points)),
+    )
+    boxes = []
+    for (x, y, length), side in zip(points, sides, strict=True):
+        if side:
+            level, along = side.split()
+            aside = MARKER if level == "middle" else 0
+            width = CHARACTER * length
+            left = x * wider + {"left": -width - aside, "center": -width / 2, "right": aside}[along]
+            low = y + {"middle": -LINE / 2, "top": MARKER, "bottom": -MARKER - LINE}[level]
+            boxes.append((left, left + width, low, low + LINE))
+    hairsbreadth = 1e-6
+    for one, other in itertools.combinations(boxes, 2):
+        assert min(one[1], other[1]) <= max(one[0], other[0]) + hairsbreadth or (
+            min(one[3], other[3]) <= max(one[2], other[2]) + hairsbreadth
+        )
+    for (left, right, low, high), (x, y, _) in itertools.product(boxes, points):
+        assert not (
+            left + hairsbreadth < x * wider < right - hairsbreadth
+            and low + hairsbreadth < y < high - hairsbreadth
+        )
 
 
 # --- load

@@ -19,8 +19,24 @@ def test_the_map_agrees_with_planning_each_cell() -> None:
             scenario = BUSY.model_copy(
                 update={"prompt": prompt, "concurrency": int(found.concurrency[batch])}
             )
-            assert found.winners[row][batch] == winner(plan(scenario).result)
-    assert set(found.names) == {name for row in found.winners for name in row}
+            assert found.cells[row][batch].name == winner(plan(scenario).result)
+
+
+def test_the_map_says_what_its_winners_miss() -> None:
+    """As each cell's own plan has it: targets missed, and how many requests are held."""
+    limited = BUSY.model_copy(update={"ttft": 500.0, "tpot": 40.0})
+    found = winner_map(problem_of(limited), prompts=(1024, 65536))
+    for cells, prompt in zip(found.cells, found.prompts, strict=True):
+        for batch in (0, 11, 17):
+            update = {"prompt": prompt, "concurrency": int(found.concurrency[batch])}
+            best = plan(limited.model_copy(update=update)).advice.recommended
+            assert best is not None
+            assert bool(cells[batch].waits) == (not best.holds)
+            assert bool(cells[batch].misses) == (not best.in_time)
+            assert not cells[batch].waits or f"holds {int(best.memory.capacity):,} of" in cells[batch].words
+    assert not found.cells[0][11].words
+    assert "to the first token, 500 ms asked for" in found.cells[1][0].words
+    assert "per token, 40 ms" not in found.cells[1][0].words
 
 
 def test_more_requests_need_more_gpus() -> None:

@@ -23,14 +23,15 @@ TITLES = {
 }
 """Rungs of the ladder, in words."""
 COLUMNS = {
-    "Provider": st.column_config.TextColumn(),
-    "Instance": st.column_config.TextColumn(),
-    "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Paid for"),
-    **prices.COLUMNS,
-    "Region": st.column_config.TextColumn(),
+    "Provider": st.column_config.TextColumn(width=85),
+    "Instance": st.column_config.TextColumn(width=130),
+    **{name: prices.COLUMNS[name] for name in ("USD/hour", "USD/M output")},
+    "GPUs": st.column_config.NumberColumn(format="%d", width=55, help="Paid for"),
+    "Region": st.column_config.TextColumn(width=110),
     "GB/s per GPU": st.column_config.NumberColumn(
-        format="%.1f", help="Network to other machines, one way. Empty: none, or not published"
+        format="%.1f", width=95, help="Network to other machines, one way. Empty: none, or not published"
     ),
+    **{name: prices.COLUMNS[name] for name in ("Price of", "USD/M input", "USD/M total", "USD/request")},
     "Note": st.column_config.TextColumn(),
     "Source": st.column_config.TextColumn(),
 }

@@ -1,7 +1,7 @@
 """Figures: from results to Plotly, and nothing else. Every builder also says its takeaway in words, for `alt`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import counted, significant
 from parplan.units import GIB, MS, Array, written_bytes, written_time
-from parplan.whatif import NOTHING, WinnerMap
+from parplan.whatif import NOTHING, Cell, WinnerMap
 
 MEMORY_PARTS = {
     "weights": "Weights",
@@ -48,10 +48,27 @@ OVERFLOW = 1.6
 """Bars longer than this many GPUs' memory are cut off."""
 AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
 """A legend with a place of its own, whatever the size of the plot."""
+BEATEN = 0.3
+"""Opacity of points that another family beats."""
+MOST_NAMED = 7
+"""Layouts of a map with a colour of their own."""
 OTHERS = "Other layouts"
 """Key of a map's layouts that have no colour of their own."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What marks some cells of a map."""
+
+    words: str
+    symbol: str
+    looks: str
+
+
+LATE = Sign("Misses a target", "line-ne-open", "with a stroke")
+WAITS = Sign("Holds only some requests", "x-thin-open", "with a cross")
 
 
 @dataclass(frozen=True)
@@ -222,26 +239,35 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
 
 
 def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
-    """Tokens/s per GPU over tokens/s per user: of each family the layouts and batches no other beats on both, and the
-    target for the time per token.
+    """Tokens/s per GPU over tokens/s per user: of each family what none of it beats on both, faint
+    where another family does, and the target for the time per token.
+
+    A family that is nowhere best is left to a click on its name in the legend.
 
     Args:
         result: what to draw; only legal layouts whose requests all run are.
-        chosen: layout to ring, at the asked batch.
+        chosen: layout to ring, at the asked batch; a bar marks it where it holds no more requests.
         theme: the colours.
     """
     alt = "Throughput per GPU against speed per user, best layouts of each family."
+    best = set(zip(*(places.tolist() for places in result.frontier), strict=True))
     traces = []
     for name in MARKERS:
-        layouts, batches = result.frontier(family=name)
+        layouts, batches = result.frontiers[name]
         if len(layouts):
-            look = {"color": theme.family[name], "symbol": MARKERS[name], "size": 7}
+            shown = [place in best for place in zip(layouts.tolist(), batches.tolist(), strict=True)]
+            look = {
+                "color": theme.family[name],
+                "symbol": MARKERS[name],
+                "size": 7,
+                "opacity": [1 if one else BEATEN for one in shown],
+            }
             traces.append(_points(result, layouts, batches, name=name, mode="lines+markers", marker=look))
+            traces[-1]["visible"] = True if any(shown) else "legendonly"
     if chosen is not None:
-        ring = {"color": theme.text, "symbol": "circle-open", "size": 17, "line": {"width": 2.5}}
-        at = np.array([chosen]), np.array([result.asked])
-        traces.append(_points(result, *at, name="Recommended", mode="markers", marker=ring))
-        alt += f" {result.layout.one(chosen)} gives {significant(traces[-1]['x'][0])} tokens/s per user."
+        own = _chosen(result, chosen, theme=theme)
+        traces += own
+        alt += f" {result.layout.one(chosen)} gives {significant(own[0]['x'][0])} tokens/s per user."
     axis = {"rangemode": "tozero", "tickformat": ","}
     limit = result.problem.workload.tpot
     layout = theme.layout(
@@ -252,9 +278,29 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         yaxis=axis,
         shapes=[theme.upright(1 / limit, colour=theme.limit)] if limit else [],
         legend=AT_TOP,
-        margin={"t": 68},
+        margin={"t": 84},
     )
     return Chart(marks.figure(data=traces, layout=layout), alt)
+
+
+def _chosen(result: Result, index: int, *, theme: Theme) -> list[marks.Scatter]:
+    """A layout at the asked batch, and at the most requests it holds."""
+    full = result.filled(index)
+    pool = (
+        full is not None
+        and (result.grid(result.serving.running) >= result.grid(result.memory.capacity))[index, full]
+    )
+    ring = {"color": theme.text, "symbol": "circle-open", "size": 17, "line": {"width": 2.5}}
+    bar = {"color": theme.text, "symbol": "line-ns-open", "size": 17, "line": {"width": 3}}
+    places = (
+        ("Recommended", ring, result.asked),
+        ("Its KV cache full" if pool else "Its slots full", bar, full),
+    )
+    return [
+        _points(result, np.array([index]), np.array([batch]), name=name, mode="markers", marker=look)
+        for name, look, batch in places
+        if batch is not None
+    ]
 
 
 def _points(
@@ -264,7 +310,7 @@ def _points(
     per_user = result.grid(result.serving.tokens_per_s_per_user)[layouts, batches]
     per_gpu = result.grid(result.serving.tokens_per_s_per_gpu)[layouts, batches]
     names = [str(result.layout.one(layout)) for layout in layouts]
-    named = zip(names, result.concurrency[batches], strict=True)
+    named = zip(names, result.grid(result.serving.running)[layouts, batches], strict=True)
     return marks.Scatter(
         name=name,
         x=per_user,
@@ -272,7 +318,7 @@ def _points(
         mode=mode,
         line={"color": marker["color"], "width": 1},
         marker=marker,
-        text=[f"{layout}, {requests:,} requests" for layout, requests in named],
+        text=[f"{layout}, {counted(int(requests), 'request')}" for layout, requests in named],
         customdata=names,
         hovertemplate=POINT,
     )
@@ -283,6 +329,8 @@ def curves(
 ) -> Chart:
     """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache.
 
+    A line has the colour and marker of its family; those of one family differ by shade and by filled or open markers.
+
     Args:
         result: where the layouts and batches come from.
         values: [layouts, batches], in the unit shown.
@@ -292,11 +340,19 @@ def curves(
         limit: the target to draw, in the same unit; 0: none.
         theme: the colours.
     """
+    drawn = [result.layout.one(index) for index in layouts]
+    looks = _looks(drawn, chosen=result.layout.one(chosen), theme=theme)
     traces = [
         trace
-        for index, colour in zip(layouts, theme.lines, strict=False)
+        for index, (colour, symbol) in zip(layouts, looks, strict=True)
         for trace in _curve(
-            result, index, result.grid(values)[index], unit=unit, colour=colour, chosen=index == chosen
+            result,
+            index,
+            result.grid(values)[index],
+            unit=unit,
+            colour=colour,
+            symbol=symbol,
+            chosen=index == chosen,
         )
     ]
     asked = int(result.concurrency[result.asked])
@@ -320,8 +376,22 @@ def curves(
     return Chart(figure, f"{unit} against concurrent requests: {now}.")
 
 
+def _looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> list[tuple[str, str]]:
+    """Colour and marker of layouts drawn together: the family's, told apart by shade, and by filled or open markers;
+    the chosen one has the family's own."""
+    named = [(families(layout).item(), layout) for layout in layouts]
+    looks: dict[Layout, tuple[str, str]] = {}
+    for family in MARKERS:
+        kin = [layout for name, layout in named if name == family]
+        own = kin.index(chosen) if chosen in kin else None
+        shades = theme.shades(family, count=len(kin), own=own) if kin else ()
+        for place, (layout, colour) in enumerate(zip(kin, shades, strict=True)):
+            looks[layout] = (colour, MARKERS[family] + "-open" * ((place - (own or 0)) % 2))
+    return [looks[layout] for layout in layouts]
+
+
 def _curve(
-    result: Result, index: int, values: Array, *, unit: str, colour: str, chosen: bool
+    result: Result, index: int, values: Array, *, unit: str, colour: str, symbol: str, chosen: bool
 ) -> tuple[marks.Scatter, marks.Scatter]:
     """One layout's line: solid while the KV cache holds every request, dotted from there on."""
     layout = result.layout.one(index)
@@ -336,8 +406,8 @@ def _curve(
             x=result.concurrency[where],
             y=values[where],
             mode=mode,
-            line={"color": colour, "dash": dash, "width": 3 if chosen else 1.5},
-            marker={"symbol": MARKERS[families(layout).item()], "size": 6},
+            line={"color": colour, "dash": dash, "width": 4 if chosen else 1.5},
+            marker={"symbol": symbol, "size": 8 if chosen else 6, "color": colour},
             legendgroup=name,
             showlegend=named,
             hovertemplate=f"{layout}<br>%{{x:,}} requests: %{{y:,.1f}} {unit}<extra></extra>",
@@ -350,7 +420,8 @@ def _curve(
 
 
 def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Chart:
-    """The recommended layout for every concurrency and prompt length, the widest-spread ones each in a colour.
+    """The recommended layout for every concurrency and prompt length, the widest-spread ones each in a shade of its
+    family's colour; faded and marked where it misses a target or cannot hold the requests.
 
     Args:
         found: the map.
@@ -358,16 +429,31 @@ def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Cha
         theme: the colours.
     """
     requests = [count for count in found.concurrency.tolist() if count <= MOST_REQUESTS]
-    winners = [row[: len(requests)] for row in found.winners]
+    cells = [row[: len(requests)] for row in found.cells]
     x, y = requests.index(asked[0]), found.prompts.index(asked[1])
-    names = _widest(winners, most=len(theme.lines), always=winners[y][x])
-    colours = dict(zip(names, theme.lines, strict=False)) | {OTHERS: theme.rest, NOTHING: theme.faint}
-    there = {name if name in colours else OTHERS for row in winners for name in row}
-    keys = [_key(name, colour=colour) for name, colour in colours.items() if name in there]
-    ring = {"symbol": "circle-open", "size": 15, "color": theme.text, "line": {"width": 3}}
+    own = cells[y][x]
+    colours = _colours(cells, always=own, theme=theme)
+    keys = [
+        _key(f"<b>{name}</b>" if name == own.name else name, colour=colour, theme=theme)
+        for name, colour in colours.items()
+    ]
+    ring = {
+        "symbol": "circle",
+        "size": 12,
+        "color": theme.background,
+        "line": {"color": theme.text, "width": 3},
+    }
     mark = marks.Scatter(name="Asked", x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip")
+    late = _signs(cells, LATE, where=lambda cell: bool(cell.misses) and not cell.waits, theme=theme)
+    waits = _signs(cells, WAITS, where=lambda cell: bool(cell.waits), theme=theme)
     figure = marks.figure(
-        data=[_field(winners, requests=requests, prompts=found.prompts, colours=colours), *keys, mark],
+        data=[
+            _field(cells, requests=requests, prompts=found.prompts, colours=colours, theme=theme),
+            *keys,
+            *late,
+            *waits,
+            mark,
+        ],
         layout=theme.layout(
             height=440,
             x="concurrent requests per replica",
@@ -375,52 +461,95 @@ def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Cha
             xaxis=_places(requests, named=[4**power for power in range(7)]),
             yaxis=_places(found.prompts, named=found.prompts),
             legend=AT_TOP,
-            margin={"t": 92},
+            margin={"t": 110},
         ),
     )
+    failing = "".join(
+        f" {sign.words}: {len(signs[0]['x'])} of {len(requests) * len(cells)} cells, marked {sign.looks}."
+        for sign, signs in ((LATE, late), (WAITS, waits))
+        if signs
+    )
     alt = (
-        f"Recommended layout over requests and prompt length, {len(there)} in all; at {asked[0]:,} requests of "
-        f"{asked[1]:,} prompt tokens: {winners[y][x]}."
+        f"Recommended layout over requests and prompt length, {len(colours)} in all; at {asked[0]:,} requests of "
+        f"{asked[1]:,} prompt tokens: {own.name}{f' ({own.words})' if own.words else ''}.{failing}"
     )
     return Chart(figure, alt)
 
 
+def _colours(cells: Sequence[Sequence[Cell]], *, always: Cell, theme: Theme) -> dict[str, str]:
+    """Name -> colour of everything on a map: its widest-spread layouts, the other ones, and where nothing fits."""
+    layouts = {cell.name: cell.layout for row in cells for cell in row if cell.layout}
+    names = [cell.name for row in cells for cell in row]
+    widest = _widest(names, most=MOST_NAMED, always=always.name)
+    order = sorted(widest, key=lambda name: (int(layouts[name].gpus), name))
+    looks = _looks([layouts[name] for name in order], chosen=always.layout, theme=theme)
+    colours = {name: colour for name, (colour, _) in zip(order, looks, strict=True)}
+    rest = {OTHERS: theme.faint} if layouts.keys() - widest else {}
+    return colours | rest | ({NOTHING: theme.background} if NOTHING in names else {})
+
+
 def _field(
-    winners: Sequence[Sequence[str]],
+    cells: Sequence[Sequence[Cell]],
     *,
     requests: Sequence[int],
     prompts: Sequence[int],
     colours: Mapping[str, str],
+    theme: Theme,
 ) -> marks.Heatmap:
-    """One cell per prompt length and concurrency, in its layout's colour."""
+    """One cell per prompt length and concurrency, in its layout's colour, faded where that does not do the job."""
     listed = {name: place for place, name in enumerate(colours)}
-    bands = enumerate(colours.values())
+    bands = [*colours.values(), *(theme.faded(colour) for colour in colours.values())]
     return marks.Heatmap(
-        z=[[listed.get(name, listed[OTHERS]) for name in row] for row in winners],
-        customdata=winners,
-        text=[[f"{prompt:,} prompt tokens, {count:,} requests" for count in requests] for prompt in prompts],
+        z=[
+            [listed.get(cell.name, listed.get(OTHERS, 0)) + len(listed) * bool(cell.words) for cell in row]
+            for row in cells
+        ],
+        customdata=[
+            [f"{cell.name}<br>{cell.words}" if cell.words else cell.name for cell in row] for row in cells
+        ],
+        text=[
+            [f"{prompt:,} prompt tokens, {counted(count, 'request')}" for count in requests]
+            for prompt in prompts
+        ],
         hovertemplate="%{customdata}<br>%{text}<extra></extra>",
-        colorscale=[(edge / len(colours), colour) for place, colour in bands for edge in (place, place + 1)],
+        colorscale=[
+            (edge / len(bands), colour) for place, colour in enumerate(bands) for edge in (place, place + 1)
+        ],
         zmin=-0.5,
-        zmax=len(colours) - 0.5,
+        zmax=len(bands) - 0.5,
         showscale=False,
         xgap=1,
         ygap=1,
     )
 
 
-def _widest(winners: Sequence[Sequence[str]], *, most: int, always: str) -> list[str]:
-    """The layouts that win in the most cells, and one that is always named, in the order in which they appear."""
-    cells = Counter(name for row in winners for name in row if name != NOTHING)
-    widest = {name for name, _ in cells.most_common(most)}
-    if always in cells and always not in widest:
-        widest = {always, *(name for name, _ in cells.most_common(most - 1))}
-    return [name for name in cells if name in widest]
+def _signs(
+    cells: Sequence[Sequence[Cell]], sign: Sign, *, where: Callable[[Cell], bool], theme: Theme
+) -> list[marks.Scatter]:
+    """A sign on some cells of a map, with its key; nothing where there is no such cell."""
+    places = [(x, y) for y, row in enumerate(cells) for x, cell in enumerate(row) if where(cell)]
+    if not places:
+        return []
+    x, y = zip(*places, strict=True)
+    marker = {
+        "symbol": sign.symbol,
+        "size": 8,
+        "color": theme.text,
+        "line": {"width": 1.5, "color": theme.text},
+    }
+    return [marks.Scatter(name=sign.words, x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")]
 
 
-def _key(name: str, *, colour: str) -> marks.Scatter:
+def _widest(names: Sequence[str], *, most: int, always: str) -> set[str]:
+    """The layouts that win in the most cells, and one that is always among them."""
+    cells = Counter(name for name in names if name != NOTHING)
+    widest = [name for name, _ in cells.most_common(most)]
+    return {*widest[: most - 1], always} if always in cells and always not in widest else {*widest}
+
+
+def _key(name: str, *, colour: str, theme: Theme) -> marks.Scatter:
     """An entry of the legend without points of its own."""
-    marker = {"symbol": "square", "size": 11, "color": colour}
+    marker = {"symbol": "square", "size": 11, "color": colour, "line": {"color": theme.rest, "width": 1}}
     return marks.Scatter(name=name, x=[None], y=[None], mode="markers", marker=marker, hoverinfo="skip")
 
 

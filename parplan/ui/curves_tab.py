@@ -50,4 +50,7 @@ def show(answer: Answer) -> None:
                 theme=theme(),
             )
             draw(chart, key=f"curve_{title}")
-    st.caption("Dotted: the KV cache is full and further requests wait. Dashed: what you asked for.")
+    st.caption(
+        "Thick: the recommended layout. Layouts of one family have shades of one colour. "
+        "Dotted: the KV cache is full and further requests wait. Dashed: what you asked for."
+    )

@@ -1,5 +1,6 @@
 """The same workload on every GPU of the catalogue: how fast, for how much."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,7 +13,6 @@ from parplan.across import Elsewhere, plans_across
 from parplan.cost import Bill, bill, cheapest, energy_per_token, fleets, replicas_held
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
-from parplan.own_gpu import OWN
 from parplan.planner import Plan
 from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
 from parplan.ui import inputs, prices
@@ -24,27 +24,31 @@ from parplan.units import MS
 
 FILLED, ALONE = "run more replicas", "stand idle"
 """What the GPUs of a machine do that one deployment does not need."""
+BRAND = re.compile(r"\b(Instinct|GeForce|Blackwell) ")
+SIZE = re.compile(r" \d+ GB$")
+"""What nobody says of a GPU, and its memory."""
 COLUMNS = {
-    "GPU": st.column_config.TextColumn(pinned=True),
-    "GPUs": st.column_config.NumberColumn(format="%d", width=60, help="Of one replica"),
-    "Layout": st.column_config.TextColumn(width=140),
-    "Status": st.column_config.TextColumn(width=105),
-    "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
+    "GPU": st.column_config.TextColumn(pinned=True, width=105),
+    "Layout": st.column_config.TextColumn(width=110),
+    "USD/M output": prices.COLUMNS["USD/M output"],
+    "GPUs": st.column_config.NumberColumn(format="%d", width=55, help="Of one replica"),
+    "USD/hour": prices.COLUMNS["USD/hour"],
+    "Status": st.column_config.TextColumn(width=95),
+    "ms/token": st.column_config.NumberColumn(format="%.1f", width=80, help="Time per output token"),
+    "First token, ms": st.column_config.NumberColumn(format="%,.0f", width=105),
+    "Price of": prices.COLUMNS["Price of"],
+    "Machines": st.column_config.TextColumn(
+        width=190, help="The cheapest per token of the providers asked for"
+    ),
+    "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
     "± token": st.column_config.NumberColumn(
         format="percent", help="How far the time per token may be off, from measurements of its kind"
     ),
-    "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "± first": st.column_config.NumberColumn(
         format="percent", help="How far the time to first token may be off"
     ),
-    "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f"),
-    **{
-        name: prices.COLUMNS[name]
-        for name in ("USD/M output", "USD/M input", "USD/M total", "USD/request", "USD/hour")
-    },
-    "Machines": st.column_config.TextColumn(help="The cheapest per token of the providers asked for"),
-    "Replicas on them": st.column_config.NumberColumn(format="%d"),
-    "Price of": prices.COLUMNS["Price of"],
+    **{name: prices.COLUMNS[name] for name in ("USD/M input", "USD/M total", "USD/request")},
+    "Replicas on them": st.column_config.NumberColumn(format="%d", help="On the machines of the row"),
     "J per token": st.column_config.NumberColumn(
         format="%.2f",
         help="GPUs at their TDP, the rest of the machine left out: at most this, for output tokens",
@@ -140,7 +144,7 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
     spots = [
         Spot(
             gpu=option.found.gpu.label,
-            name=option.found.gpu.label if option.found.gpu.name == OWN else option.found.gpu.name,
+            name=short_name(option.found.gpu.label),
             vendor=option.found.gpu.vendor,
             words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
             speed=float(plan.serving.tokens_per_s_per_user),
@@ -157,6 +161,16 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
     return True
 
 
+def short_name(label: str) -> str:
+    """What people call a GPU: without its brand, and without its memory where there is no other of the name.
+
+    >>> short_name("Instinct MI300X 192 GB"), short_name("A100 SXM 80 GB"), short_name("My GPU")
+    ('MI300X', 'A100 SXM 80 GB', 'My GPU')
+    """
+    alike = [gpu for gpu in catalog.gpus().values() if SIZE.sub("", gpu.label) == SIZE.sub("", label)]
+    return BRAND.sub("", label if len(alike) > 1 else SIZE.sub("", label))
+
+
 def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
@@ -164,7 +178,8 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
     terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
         terms if terms == others else f"{terms} Other GPUs: {others}",
-        "One point per GPU, with its best layout; named where no other is both cheaper and faster."
+        "One point per GPU, with its best layout; named where there is room, first where no other is both "
+        "cheaper and faster. Point at one for its layout and machines."
         if drawn
         else "",
         prices.SPREAD if days else "",
@@ -205,7 +220,7 @@ def table(options: Sequence[Option]) -> pd.DataFrame:
 
 def _row(option: Option) -> Mapping[str, object]:
     found, plan = option.found, option.found.plan
-    words = {"GPU": found.gpu.label, "Status": status(plan), "In words": found.words}
+    words = {"GPU": short_name(found.gpu.label), "Status": status(plan), "In words": found.words}
     return (
         words
         | (_figures(plan) if plan else {})

@@ -6,10 +6,11 @@ from datetime import date
 import pyarrow as pa
 import streamlit as st
 
-from parplan.choice import candidates
+from parplan.choice import INDISTINCT, candidates, passed_over
 from parplan.instances import Purchase
 from parplan.ladder import Rung
 from parplan.links import VIEW_KEY
+from parplan.planner import Plan, Result
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import draw, theme
@@ -24,6 +25,15 @@ PURPOSES = {
     "survives": "go on while any one machine is lost",
 }
 """Rungs of the ladder, in words."""
+
+PASSED_OVER = {
+    "late": ("misses a target", "miss a target"),
+    "unwise": ("has a warning on its card", "have a warning on their cards"),
+    "larger": ("needs more GPUs", "need more GPUs"),
+    "less when full": ("delivers less once its KV cache is full", "deliver less once their KV cache is full"),
+    "alike": (f"is better by less than {INDISTINCT:.0%}", f"are better by less than {INDISTINCT:.0%}"),
+}
+"""What speaks against one layout, and against several, that beat the recommended one."""
 
 
 def show(answer: Answer) -> None:
@@ -60,10 +70,38 @@ def _frontier(answer: Answer) -> None:
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
     draw(figure, key="frontier", on_point=_look_at)
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
+    full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(
-        f"Every point is a layout at a number of requests; the further up and right, the better.{limit} "
-        "Click one to see its card."
+        "Every point is a layout at a number of requests; the further up and right, the better. Faint: another family "
+        f"is better.{limit}{full} Click one to see its card."
     )
+    if found := " ".join(filter(None, (nowhere_best(result), off_the_edge(result, best) if best else ""))):
+        st.caption(plain(found))
+
+
+def nowhere_best(result: Result) -> str:
+    """Families of layouts that another one beats at every point, as a sentence."""
+    best = {*result.families[result.frontier[0]]}
+    beaten = [name for name, (layouts, _) in result.frontiers.items() if layouts.size and name not in best]
+    return f"Nowhere best, shown by a click on the name: {', '.join(beaten)}." if beaten else ""
+
+
+def off_the_edge(result: Result, best: Plan) -> str:
+    """Why the recommended layout is not among the best points, as a sentence; empty where it is."""
+    layouts, batches = result.frontier
+    asked = counted(result.problem.workload.concurrency, "request")
+    if ((layouts == best.index) & (batches == result.asked)).any():
+        return ""
+    if not best.holds:
+        return f"Recommended lies off the lines: they end where the KV cache is full, and it cannot hold {asked}."
+    found = passed_over(result, index=best.index)
+    if not found:
+        return f"Recommended is not among the best points: what beats it does so with more or fewer than {asked}."
+    told = []
+    for name, layouts in found.items():
+        first, several = result.layout.one(int(layouts[0])), len(layouts) > 1
+        told.append(f"{len(layouts)} {PASSED_OVER[name][several]} ({'such as ' * several}{first})")
+    return f"Recommended is not among the best points. Of the layouts that beat it with {asked}: {', '.join(told)}."
 
 
 @st.cache_resource(

@@ -9,9 +9,9 @@ from parplan.cost import BEST_BEFORE, Cost, age, stale
 from parplan.instances import Purchase
 
 COLUMNS = {
-    "USD/hour": st.column_config.NumberColumn(format="%.2f", help="Of all the machines of the row"),
+    "USD/hour": st.column_config.NumberColumn(format="%.2f", width=80, help="Of all the machines of the row"),
     "USD/M output": st.column_config.NumberColumn(
-        format="%.2f", help="USD per million output tokens: all of the cost over them"
+        format="%.2f", width=100, help="USD per million output tokens: all of the cost over them"
     ),
     "USD/M input": st.column_config.NumberColumn(
         format="%.2f", help="USD per million prompt tokens: all of the cost over them"
@@ -21,7 +21,7 @@ COLUMNS = {
     ),
     "USD/request": st.column_config.NumberColumn(format="%.5f"),
     "Price of": st.column_config.TextColumn(
-        help="The day the price was valid, and its age in days once it is older than 30"
+        width=115, help="The day the price was valid, and its age in days once it is older than 30"
     ),
 }
 """What machines and their work cost, in every table."""

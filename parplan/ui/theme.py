@@ -1,11 +1,13 @@
 """How figures look, by day and by night: the one place of colours.
 
 Colours are Okabe and Ito's colour-blind safe palette (2008): one per part of a GPU's memory, one per part of a step's
-time, one per family of layouts, the same everywhere. Families also differ by marker.
+time, one per family of layouts, the same everywhere. Families also differ by marker, layouts of one family by shade.
 """
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+import numpy as np
 
 BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW = (
     "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442",
@@ -22,6 +24,20 @@ MARKERS: dict[Family, str] = {
     "CP": "x",
 }
 """Marker of each family, so that colour is never the only difference."""
+PALEST, DEEPEST = 0.4, 0.45
+"""How much of the background, or of the colour of text, is in the first and the last shade of a family."""
+FADED = 0.6
+"""How much of the background is in what is faded."""
+
+
+def mixed(colour: str, other: str, *, share: float) -> str:
+    """A colour with a share of another one in it.
+
+    >>> mixed("#000000", "#ffffff", share=0.5), mixed("#0072b2", "#ffffff", share=0)
+    ('#808080', '#0072b2')
+    """
+    one, two = (np.array([*bytes.fromhex(name.removeprefix("#"))]) for name in (colour, other))
+    return "#" + bytes(np.rint(one + share * (two - one)).astype(np.uint8)).hex()
 
 
 @dataclass(frozen=True)
@@ -41,9 +57,28 @@ class Theme:
     family: dict[Family, str]
     """Family of layouts -> colour."""
     lines: tuple[str, ...]
-    """Layouts drawn side by side as lines or areas, in this order."""
+    """What is drawn side by side and is neither a part nor a family, in this order."""
     rest: str
-    """Layouts that have no colour of their own."""
+    """Outlines and signs that stand back."""
+
+    def shades(self, family: Family, *, count: int, own: int | None = None) -> tuple[str, ...]:
+        """Colours of so many layouts of one family, from pale to deep, the family's own among them.
+
+        Args:
+            own: place of the family's own colour. None: where it stands between pale and deep.
+        """
+        colour = self.family[family]
+        deepest = DEEPEST if count > 2 and colour != self.text else 0.0
+        shares = np.linspace(-PALEST, deepest, count)
+        middle = int(np.abs(shares).argmin())
+        shares = np.insert(np.delete(shares, middle), middle if own is None else own, 0.0)
+        return tuple(
+            mixed(colour, self.background if share < 0 else self.text, share=abs(share)) for share in shares
+        )
+
+    def faded(self, colour: str) -> str:
+        """The colour of what counts less."""
+        return mixed(colour, self.background, share=FADED)
 
     def layout(self, *, height: int, x: str, y: str = "", **layout: Any) -> dict[str, Any]:
         """Plotly layout of a small figure; further keys are merged over it.

@@ -45,6 +45,8 @@ def _map(answer: Answer) -> None:
     found = winner_map(answer.result.problem, prompts=prompts_around(workload.prompt))
     asked = workload.concurrency, workload.prompt
     draw(charts.winner_map(found, asked=asked, theme=theme()), key="winner_map")
+    if any(cell.words for row in found.cells for cell in row):
+        st.caption("Faded: the best there is does not do the job. Point at a cell to see what it misses.")
 
 
 def _flips(answer: Answer) -> None:

@@ -1,0 +1,192 @@
+"""Figures that show layouts: one colour per family everywhere, and what is not the best is said to be so."""
+
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from parplan.choice import AGAINST, passed_over, wise
+from parplan.planner import families
+from parplan.scenario import Answer, Scenario, plan, problem_of
+from parplan.ui import charts
+from parplan.ui.curves_tab import compared
+from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
+from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
+from parplan.units import MS
+from parplan.whatif import winner_map
+
+THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+EXPERTS = Scenario(
+    model="deepseek-ai/DeepSeek-V3.1",
+    weights="native",
+    gpu="h200-sxm",
+    concurrency=256,
+    prompt=4096,
+    budget=16,
+)
+LIMITED = Scenario(ttft=500, tpot=40)
+
+
+@pytest.fixture(scope="module")
+def experts() -> Answer:
+    return plan(EXPERTS)
+
+
+def named(chart: charts.Chart) -> dict[str, Any]:
+    """Name in the legend -> what is drawn; Plotly knows every property."""
+    return {mark.name: mark for mark in go.Figure(chart.figure).data if mark.showlegend is not False}
+
+
+def recommended(answer: Answer) -> int:
+    assert answer.advice.recommended is not None
+    return answer.advice.recommended.index
+
+
+# --- colours
+
+
+@THEMES
+@pytest.mark.parametrize("family", MARKERS)
+def test_shades_of_a_family_differ_and_the_own_colour_is_among_them(theme: Theme, family: Any) -> None:
+    assert theme.shades(family, count=1) == (theme.family[family],)
+    for count in range(2, 8):
+        for own in range(count):
+            shades = theme.shades(family, count=count, own=own)
+            assert shades[own] == theme.family[family]
+            assert len(set(shades)) == len(shades) == count
+        assert theme.family[family] in theme.shades(family, count=count)
+
+
+@THEMES
+def test_curves_have_the_colour_and_marker_of_their_family_and_the_chosen_one_is_thick(
+    experts: Answer, theme: Theme
+) -> None:
+    result, best = experts.result, experts.advice.recommended
+    assert best is not None
+    indices = compared(experts, best)
+    drawn = named(
+        charts.curves(
+            result,
+            values=result.serving.tpot / MS,
+            unit="ms",
+            layouts=indices,
+            chosen=best.index,
+            limit=0,
+            theme=theme,
+        )
+    )
+    looks = set()
+    for index in indices:
+        layout = result.layout.one(index)
+        family = families(layout).item()
+        mark = drawn[f"<b>{layout}</b>" if index == best.index else str(layout)]
+        assert mark.marker.symbol.removesuffix("-open") == MARKERS[family]
+        kin = [other for other in indices if result.families[other] == family]
+        if index == best.index or len(kin) == 1:
+            assert mark.line.color == theme.family[family]
+        assert (mark.line.width > 2) == (index == best.index)
+        looks.add(mark.line.color)
+    assert len(looks) == len(indices)
+
+
+@THEMES
+def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
+    found = winner_map(problem_of(LIMITED), prompts=(1024, 65536))
+    chart = charts.winner_map(found, asked=(64, 1024), theme=theme)
+    drawn = named(chart)
+    field = go.Figure(chart.figure).data[0]
+    shown = [[field.colorscale[2 * z][1] for z in row] for row in field.z]
+    own = found.cells[0][found.concurrency.tolist().index(64)]
+    assert own.layout is not None
+    assert drawn[f"<b>{own.name}</b>"].marker.color == theme.family["TP"]
+    cells = {(x, y): cell for y, row in enumerate(found.cells) for x, cell in enumerate(row[: len(shown[0])])}
+    failing = {
+        charts.LATE.words: {place for place, cell in cells.items() if cell.misses and not cell.waits},
+        charts.WAITS.words: {place for place, cell in cells.items() if cell.waits},
+    }
+    for words, places in failing.items():
+        assert places
+        assert {*zip(drawn[words].x, drawn[words].y, strict=True)} == places
+        assert f"{words}: {len(places)} of {2 * len(shown[0])} cells" in chart.alt
+    whole = {mark.marker.color for mark in drawn.values() if mark.type == "scatter"}
+    marked = set.union(*failing.values())
+    for (x, y), cell in cells.items():
+        assert (shown[y][x] in whole) == ((x, y) not in marked)
+        assert cell.words in field.customdata[y][x]
+
+
+# --- the frontier
+
+
+@THEMES
+def test_families_that_are_nowhere_best_wait_for_a_click_and_beaten_points_are_faint(
+    experts: Answer, theme: Theme
+) -> None:
+    result = experts.result
+    drawn = named(charts.frontier(result, chosen=recommended(experts), theme=theme))
+    best = {*zip(*(places.tolist() for places in result.frontier), strict=True)}
+    hidden = [name for name in MARKERS if drawn[name].visible == "legendonly"]
+    assert nowhere_best(result) == f"Nowhere best, shown by a click on the name: {', '.join(hidden)}."
+    assert hidden
+    for name in MARKERS:
+        bold = np.array(drawn[name].marker.opacity) == 1
+        places = zip(*(places.tolist() for places in result.frontiers[name]), strict=True)
+        assert bold.tolist() == [place in best for place in places]
+        assert bold.any() == (name not in hidden)
+
+
+def test_a_bar_marks_where_the_recommended_layout_is_full() -> None:
+    """70B on two H100: the cache holds 112 requests; with room for any number there is no bar."""
+    answer = plan(Scenario())
+    index = recommended(answer)
+    bar = named(charts.frontier(answer.result, chosen=index, theme=LIGHT))["Its KV cache full"]
+    capacity = answer.result.plan(index).memory.capacity
+    assert bar.text[0] == f"{answer.result.layout.one(index)}, {int(capacity)} requests"
+    fastest = answer.result.grid(answer.result.serving.tokens_per_s_per_gpu)[index].max()
+    assert bar.y[0] == pytest.approx(fastest)
+
+
+def test_where_slots_are_fewer_than_the_cache_holds_they_are_what_is_full(experts: Answer) -> None:
+    best = experts.advice.recommended
+    assert best is not None
+    full = experts.result.filled(best.index)
+    assert full is not None
+    assert experts.result.grid(experts.result.serving.running)[best.index, full] < best.memory.capacity
+    assert "Its slots full" in named(charts.frontier(experts.result, chosen=best.index, theme=LIGHT))
+
+
+def test_what_beats_the_recommended_layout_is_said_to_be_unwise(experts: Answer) -> None:
+    """Stages inside one node: faster on paper for each user and per GPU, and warned of."""
+    result, best = experts.result, experts.advice.recommended
+    assert best is not None
+    found = passed_over(result, index=best.index)
+    user, gpu = (
+        result.at_asked(rate)
+        for rate in (result.serving.tokens_per_s_per_user, result.serving.tokens_per_s_per_gpu)
+    )
+    more = result.holds & (user > user[best.index]) & (gpu > gpu[best.index])
+    assert sum(layouts.size for layouts in found.values()) == more.sum() > 0
+    assert not wise(result)[found["unwise"]].any()
+    assert (np.diff(gpu[found["unwise"]]) <= 0).all()
+    assert f"{found['unwise'].size} have a warning on their cards (such as " in off_the_edge(result, best)
+    assert PASSED_OVER.keys() == set(AGAINST)
+
+
+def test_nothing_is_said_where_the_recommended_layout_is_among_the_best() -> None:
+    answer = plan(Scenario())
+    assert answer.advice.recommended is not None
+    assert off_the_edge(answer.result, answer.advice.recommended) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"concurrency": 4096, "prompt": 131072}, "cannot hold 4,096 requests"),
+        ({"model": "Qwen/Qwen3-8B", "concurrency": 64, "objective": "latency"}, "Recommended is not among"),
+    ],
+)
+def test_a_recommended_layout_off_the_lines_says_why(changes: dict[str, Any], words: str) -> None:
+    answer = plan(Scenario(**changes))
+    assert answer.advice.recommended is not None
+    assert words in off_the_edge(answer.result, answer.advice.recommended)
