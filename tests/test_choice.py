@@ -242,7 +242,7 @@ def test_what_the_formulas_rate_higher_and_nobody_measured_is_said_not_to_be_rec
     assert "no published measurement" in note
     assert "works on every token" not in note
     (said,) = (line for line in answer.advice.reasons if "would do better" in line)
-    assert f"{ahead.layout} on 8x" in said
+    assert f"{ahead.layout} on 8 ×" in said
     assert written_time(float(ahead.serving.tpot)) in said
     assert note in said
     status = dict(table(result, ranking(result).tolist()[:60])[["Layout", "Status"]].to_numpy().tolist())
