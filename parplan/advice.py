@@ -9,7 +9,6 @@ import numpy as np
 from parplan.choice import (
     INDISTINCT,
     best_index,
-    bought_gpus,
     fullest_rate,
     merits,
     recommended_index,
@@ -185,7 +184,7 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
             if plan.holds and plan.in_time
             else ()
         )
-    bought = bought_gpus(result)
+    bought = result.bought
     smaller = bought < bought[plan.index]
     if not smaller.any():
         return ()
@@ -222,7 +221,7 @@ def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     rated = merits(result)[0]
     better = result.holds & result.in_time & ~wise(result) & (rated > rated[plan.index] * (1 + INDISTINCT))
     if result.problem.objective == "cost":
-        bought = bought_gpus(result)
+        bought = result.bought
         better &= bought == bought[plan.index]
     if not better.any():
         return ()
@@ -354,7 +353,7 @@ RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretche
 def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the next sizes up would give."""
     found = []
-    bought = bought_gpus(result)
+    bought = result.bought
     for size in np.unique(bought[result.legal & (bought > bought[plan.index])])[:2]:
         index = best_index(result, among=result.legal & (bought == size))
         if index is not None:

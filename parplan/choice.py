@@ -5,7 +5,6 @@ from typing import cast
 
 import numpy as np
 
-from parplan.instances import sold_gpus
 from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
 from parplan.units import Array
 
@@ -24,11 +23,6 @@ def wise(result: Result) -> Mask:
 def why_unwise(plan: Plan) -> str:
     """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
     return next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
-
-
-def bought_gpus(result: Result) -> Counts:
-    """GPUs to buy for each layout, [layouts]."""
-    return np.asarray(sold_gpus(result.gpus, gpu=result.problem.gpu))
 
 
 def preferred(result: Result, *, among: Mask) -> Mask:
@@ -88,9 +82,7 @@ def best_index(result: Result, *, among: Mask) -> int | None:
 
 def smallest_index(result: Result, *, among: Mask) -> int | None:
     """Of the layouts with the fewest GPUs to buy, the one the objective rates best."""
-    return first_by(
-        merits(result), result=result, among=fewest(result, among=among, bought=bought_gpus(result))
-    )
+    return first_by(merits(result), result=result, among=fewest(result, among=among, bought=result.bought))
 
 
 def first_by(
@@ -110,7 +102,7 @@ def first_by(
     left = among
     for merit in rated:
         left = left & (merit >= merit[left].max() * (1 - INDISTINCT))
-    bought = bought_gpus(result) if bought is None else bought
+    bought = result.bought if bought is None else bought
     return int(np.lexsort((-rated[0], _complexity(result), bought, ~left))[0])
 
 
@@ -124,7 +116,7 @@ def _complexity(result: Result) -> Counts:
     layout = result.layout
     repeated, spread = np.greater(layout.data, 1), np.greater(layout.expert, 1)
     kinds = np.sum([np.greater(getattr(layout, name), 1) for name in CUT_NAMES if name != "expert"], axis=0)
-    idle = bought_gpus(result) > result.gpus
+    idle = result.bought > result.gpus
     return np.asarray(kinds + np.where(repeated, 1 + ~spread, spread) + idle)
 
 
@@ -160,7 +152,7 @@ unwise, takes more GPUs to buy, delivers less once filled up where that is what 
 def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
     """Layouts that hold the asked requests and then do more than one of them, both for a user and per GPU: by the first
     of `AGAINST` that holds, most tokens/s per GPU first."""
-    serving, bought = result.serving, bought_gpus(result)
+    serving, bought = result.serving, result.bought
     per_user, per_gpu = (
         result.at_asked(rate) for rate in (serving.tokens_per_s_per_user, serving.tokens_per_s_per_gpu)
     )
@@ -189,7 +181,7 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     if not result.legal.any():
         return (roomiest_index(result, among=~result.legal),)
     chosen = set()
-    bought = bought_gpus(result)
+    bought = result.bought
     for size in np.unique(bought):
         same = bought == size
         index = best_index(result, among=result.legal & same)
@@ -210,7 +202,7 @@ def ranking(result: Result) -> Counts:
     order = np.lexsort(
         (
             *(-merit for merit in reversed(merits(result))),
-            bought_gpus(result) * (result.problem.objective == "cost"),
+            result.bought * (result.problem.objective == "cost"),
             does & ~wise(result),
             ~does,
             ~result.holds,

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from parplan.choice import bought_gpus, fewest, first_by, merits, preferred, smallest_index, why_unwise
+from parplan.choice import fewest, first_by, merits, preferred, smallest_index, why_unwise
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
 from parplan.planner import Mask, Plan, Result
@@ -116,7 +116,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     first = enough.argmax(axis=1)
     needed, at = replicas[first], batch[first]
     rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]
-    bought = (needed + 1) * bought_gpus(result)
+    bought = (needed + 1) * result.bought
     among = fewest(result, among=np.asarray(enough.any(axis=1)), bought=bought)
     index = first_by([rate], result=result, among=among, bought=bought)
     meaning = f"{meaning}, in equal replicas, also while any one machine is lost"

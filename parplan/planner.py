@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from parplan.calibration import Engine
 from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu, Gpus, Hardware
+from parplan.instances import sold_gpus
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
 from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
@@ -358,6 +359,11 @@ class Result:
     def gpus(self) -> Counts:
         """GPUs of one replica, [layouts]."""
         return np.broadcast_to(self.layout.gpus, self.layout.shape)
+
+    @cached_property
+    def bought(self) -> Counts:
+        """GPUs to buy for one replica, [layouts]."""
+        return np.asarray(sold_gpus(self.gpus, gpu=self.problem.gpu))
 
     @cached_property
     def legal(self) -> Mask:

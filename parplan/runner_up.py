@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parplan.choice import INDISTINCT, best_index, bought_gpus, fullest_rate, merits
+from parplan.choice import INDISTINCT, best_index, fullest_rate, merits
 from parplan.layout import Layout
 from parplan.planner import Plan, Result
 from parplan.units import Array, written_time
@@ -52,7 +52,7 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
 
 def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[Layout], float]) -> str:
     """That two layouts differ by less than their speeds may be off, where speed is what decides between them."""
-    bought, rated = bought_gpus(result), merits(result)[0]
+    bought, rated = result.bought, merits(result)[0]
     if result.problem.objective == "cost" and bought[best.index] != bought[second.index]:
         return ""
     gap = abs(rated[second.index] / rated[best.index] - 1)
@@ -68,7 +68,7 @@ def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[La
 
 def _ways(result: Result, best: Plan, second: Plan) -> tuple[str, ...]:
     """Changes of the number of requests or of a target that make the second one win, in words."""
-    bought = bought_gpus(result)
+    bought = result.bought
     match result.problem.objective:
         case "cost" if bought[second.index] > bought[best.index]:
             return (
@@ -129,7 +129,7 @@ def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:
 
 def _never(result: Result, best: Plan, second: Plan) -> str:
     """How far behind it stays at every number of requests tried."""
-    if bought_gpus(result)[second.index] > bought_gpus(result)[best.index]:
+    if result.bought[second.index] > result.bought[best.index]:
         return "It takes more GPUs, and no target or number of requests that was tried asks for them."
     first = merits(result)[0]
     behind = first[best.index] / first[second.index] - 1

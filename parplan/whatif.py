@@ -212,7 +212,7 @@ class Apart:
             else "one pool, which never meets these times"
         )
         pools = (
-            f"{self.prefill_replicas} x {self.prefill} for prefill and {self.decode_replicas} x {self.decode} for "
+            f"{self.prefill_replicas} × {self.prefill} for prefill and {self.decode_replicas} × {self.decode} for "
             f"decode, {self.gpus} GPUs"
         )
         rates = (

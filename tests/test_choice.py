@@ -12,7 +12,6 @@ from parplan.catalog import UnknownNameError
 from parplan.choice import (
     INDISTINCT,
     UNWISE,
-    bought_gpus,
     fullest_rate,
     merits,
     ranking,
@@ -57,7 +56,7 @@ def test_cost_buys_the_fewest_gpus() -> None:
         assert best
         does = result.holds & result.in_time & wise(result)
         if does.any():
-            assert bought_gpus(result)[best.index] == bought_gpus(result)[does].min()
+            assert result.bought[best.index] == result.bought[does].min()
 
 
 def test_throughput_delivers_the_most_per_gpu_when_filled_up_within_the_targets() -> None:
@@ -229,7 +228,7 @@ def test_what_the_formulas_rate_higher_and_nobody_measured_is_said_not_to_be_rec
     assert best
     assert best.layout.pipeline == 1
     rate = np.where(
-        result.holds & result.in_time & (bought_gpus(result) == 8),
+        result.holds & result.in_time & (result.bought == 8),
         result.at_asked(result.serving.tokens_per_s),
         0,
     )
@@ -268,7 +267,7 @@ def test_nothing_is_said_to_do_better_where_the_best_is_recommended(objective: s
         assert best
         unwise = result.holds & result.in_time & ~wise(result)
         if objective == "cost":
-            unwise &= bought_gpus(result) == bought_gpus(result)[best.index]
+            unwise &= result.bought == result.bought[best.index]
         rated = merits(result)[0]
         better = rated[unwise].max(initial=0) > rated[best.index] * (1 + INDISTINCT)
         assert any("would do better" in line for line in answer.advice.reasons) == better
