@@ -17,5 +17,6 @@ class Drawn:
 
 def drawn(page: AppTest) -> list[Drawn]:
     """All figures of a page, from the top."""
-    given = (json.loads(element.proto.json) for element in page.get("bidi_component"))
+    mounted = (element.proto for element in page.get("bidi_component"))
+    given = (json.loads(proto.json) for proto in mounted if proto.component_name == "figure")
     return [Drawn(json.loads(one["figure"]), one["alt"]) for one in given]

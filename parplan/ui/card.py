@@ -13,7 +13,7 @@ from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
 from parplan.planner import Plan, Problem, Result
 from parplan.scenario import CUTS, Answer, Scenario, plan
-from parplan.ui import balance_table, charts, inputs, ranks, topology
+from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, counted, either_way, plain
 from parplan.units import GIB, MS, written_time
@@ -53,7 +53,7 @@ def _title(found: Plan, answer: Answer, kept: Scenario) -> None:
             help="Fixes it, in the link too.",
         )
         with st.popover("Its link", icon=":material/link:"):
-            st.code(share_url(kept, base=st.context.url or ""), language=None, wrap_lines=True)
+            address.show(share_url(kept, base=st.context.url or ""), key="_copy_card")
     st.caption(plain(charts.memory_words(found)))
     if found.legal:
         st.caption(plain(_times(found, answer)))

@@ -13,7 +13,7 @@ from parplan.links import share_url
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
-from parplan.ui import charts, inputs
+from parplan.ui import address, charts, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import either_way, plain, sentence, significant
 from parplan.units import GIB, MS, Seconds, written_time
@@ -165,7 +165,7 @@ def _texts() -> dict[str, str]:
         scenarios = [scenario for text in texts.values() if text and (scenario := scenario_of(text)[0])]
         with st.popover("Share", icon=":material/link:", disabled=len(scenarios) < 2):
             st.caption("All plans are in this link, every setting of each.")
-            st.code(comparison_url(scenarios, base=st.context.url or ""), language=None, wrap_lines=True)
+            address.show(comparison_url(scenarios, base=st.context.url or ""), key="_copy")
         st.button("Clear", on_click=_clear, disabled=not any(texts.values()))
     return {name: text or "" for name, text in texts.items()}
 

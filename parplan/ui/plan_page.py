@@ -8,6 +8,7 @@ from parplan.links import VIEW_KEY, share_url
 from parplan.planner import Plan
 from parplan.scenario import BY_CONFIG, Answer, Scenario, plan
 from parplan.ui import (
+    address,
     buy_tab,
     compare_page,
     curves_tab,
@@ -123,7 +124,7 @@ def _share(answer: Answer) -> None:
         "Every setting is in this link: it opens to the same scenario even after defaults change, and names facts that "
         "have changed since. The address of this page holds what you changed."
     )
-    st.code(_link(answer), language=None, wrap_lines=True)
+    address.show(_link(answer), key="_copy")
     st.button(
         "Add to the comparison",
         on_click=compare_page.add,

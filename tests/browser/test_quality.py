@@ -112,8 +112,8 @@ def test_the_link_is_one_click_from_the_clipboard(visitor: Visitor) -> None:
     page = visitor.open("?concurrency=61")
     page.get_by_role("button", name="Share").click()
     link = page.get_by_test_id("stCode")
-    link.hover()
-    link.get_by_role("button", name="Copy to clipboard").click()
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip() == link.inner_text().strip()
     assert parse_qs(urlsplit(copied).query)["concurrency"] == ["61"]

@@ -13,7 +13,8 @@ OUTSIDE = re.compile(r"^(https?|wss?)://(?!(localhost|127\.0\.0\.1)[:/])")
 
 SETTLED = """([quiet, state]) => {
     const app = document.querySelector('[data-testid=stApp]');
-    const waiting = '[data-stale=true], [data-testid=stSkeleton], .stBidiComponent:not(:has(.js-plotly-plot))';
+    const missing = '[data-testid=stBidiComponentRegular]:not(:has(.js-plotly-plot))';
+    const waiting = `[data-stale=true], [data-testid=stSkeleton], ${missing}`;
     const settled = app?.dataset.testScriptState === 'notRunning'
         && app.dataset.testConnectionState === 'CONNECTED'
         && !document.querySelector(waiting);
