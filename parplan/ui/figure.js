@@ -16,9 +16,12 @@ function plotly() {
   return loading;
 }
 
+// Within reach of the keyboard, so that its words are read out; and the tab around it, which looks for something to focus
+// at every change below it, need not look through all points.
 function place(parent) {
   const made = document.createElement("div");
   made.setAttribute("role", "figure");
+  made.tabIndex = 0;
   parent.append(made);
   return made;
 }
