@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -440,11 +441,19 @@ def test_summaries() -> None:
     assert all(0 < summary.active <= summary.total for summary in found.values())
 
 
-def test_the_whole_catalogue_is_read_quickly() -> None:
-    start = time.process_time()
-    for path in FILES:
-        ModelEntry.model_validate(yaml.load(path.read_text("utf-8"), Loader=LOADER)).summary  # noqa: B018
-    assert time.process_time() - start < 0.6
+def test_understanding_the_whole_catalogue_takes_no_longer_than_parsing_it_four_times() -> None:
+    def seconds(act: Callable[[], object]) -> float:
+        start = time.process_time()
+        act()
+        return time.process_time() - start
+
+    texts = [path.read_text("utf-8") for path in FILES]
+    parsed = [yaml.load(text, Loader=LOADER) for text in texts]
+    parsing = min(seconds(lambda: [yaml.load(text, Loader=LOADER) for text in texts]) for _ in range(3))
+    understanding = min(
+        seconds(lambda: [ModelEntry.model_validate(one).summary for one in parsed]) for _ in range(3)
+    )
+    assert understanding < 4 * parsing
 
 
 # --- formats a shortened config had lost

@@ -116,7 +116,7 @@ def test_old_list_prices_say_so_and_energy_is_shown() -> None:
     assert "Goes on while any one machine is lost" in said(page)
     assert len(page.dataframe) == 4
     assert [(one.label, one.value) for one in page.metric if "answer" in one.label] == [
-        ("Full answer", "2 GPUs")
+        ("GPUs in the full answer", "2")
     ]
 
 

@@ -67,7 +67,7 @@ def _napkin(answer: Answer) -> None:
     advice, smallest = answer.advice, answer.advice.smallest
     left, right, why = st.columns([1, 1, 3], vertical_alignment="center")
     left.metric("GPUs on a napkin", f"{advice.napkin.gpus:,}", border=True)
-    right.metric("Full answer", f"{smallest.gpus:,}" if smallest else "none", border=True)
+    right.metric("GPUs in the full answer", f"{smallest.gpus:,}" if smallest else "none", border=True)
     why.text(advice.napkin_note)
 
 
