@@ -16,6 +16,7 @@ from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, limits, memory
+from parplan.serving import chunked
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
 from parplan.units import Array, Bytes, BytesPerSecond, Count, Number, Seconds, TokensPerSecond
@@ -221,10 +222,10 @@ def prefilling(
         layout: [P, 1, 1].
     """
     told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, length=workload.length)
-    new = max(1.0, workload.prompt * (1 - workload.prefix_hit))
-    chunks, most = np.ceil(new / told.batched_tokens), max(1, told.batched_tokens // int(np.ceil(new)))
+    cut = chunked(workload, step_tokens=told.batched_tokens)
+    chunks, most = cut.chunks, max(1, told.batched_tokens // int(np.ceil(cut.new)))
     packs = np.unique(np.append(2 ** np.arange(int(most).bit_length()), most)).astype(float)
-    tokens, stages = new / chunks, np.asarray(layout.pipeline)
+    stages = np.asarray(layout.pipeline)
     together = packs.reshape(-1, *layout.shape[1:], 1)
     done = prefill_step(
         transformer,
@@ -232,8 +233,8 @@ def prefilling(
         layout=layout,
         gpu=gpu,
         engine=engine,
-        tokens=tokens,
-        prior=workload.prompt - new + (new - tokens) / 2,
+        tokens=cut.tokens,
+        prior=cut.prior,
         prompts=together,
     )
     step = np.asarray(done.total)

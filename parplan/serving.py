@@ -1,6 +1,7 @@
 """Serving at fixed concurrency: what users feel and what a replica delivers when prompts and decoding share it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -115,6 +116,26 @@ class Serving:
     tokens_per_s_per_gpu: TokensPerSecond
 
 
+class Chunked(NamedTuple):
+    """A prompt as an engine cuts it up."""
+
+    new: Tokens
+    """Tokens the prefix cache does not hold."""
+    chunks: Count
+    tokens: Tokens
+    """Of one chunk."""
+    prior: Tokens
+    """In the cache already when a chunk comes, in the mean."""
+
+
+def chunked(workload: Workload, *, step_tokens: Count) -> Chunked:
+    """A prompt in chunks of at most one step's tokens, all alike; what the prefix cache holds is skipped."""
+    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
+    chunks = np.ceil(new / step_tokens)
+    tokens = new / chunks
+    return Chunked(new, chunks, tokens, workload.prompt - new + (new - tokens) / 2)
+
+
 def prefill(
     transformer: Transformer,
     precision: Precision,
@@ -141,9 +162,8 @@ def prefill(
         decode: the step its chunks ride on.
     """
     stages = np.asarray(layout.pipeline)
-    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
-    chunks, most = np.ceil(new / step_tokens), np.maximum(1.0, np.floor(step_tokens / new))
-    tokens = new / chunks
+    cut = chunked(workload, step_tokens=step_tokens)
+    chunks, most = cut.chunks, np.maximum(1.0, np.floor(step_tokens / cut.new))
     data = np.asarray(layout.data)
     # [3, layouts, 1]: one chunk on every attention replica, as many as a step holds on every one, one on a single one
     step = prefill_step(
@@ -152,8 +172,8 @@ def prefill(
         layout=layout,
         gpu=gpu,
         engine=engine,
-        tokens=tokens,
-        prior=workload.prompt - new + (new - tokens) / 2,
+        tokens=cut.tokens,
+        prior=cut.prior,
         prompts=np.stack(np.broadcast_arrays(1.0, most, 1.0 + 0 * data)),
         busy=np.stack([data, data, np.ones_like(data)]),
     )

@@ -3,7 +3,7 @@
 What a replica is, and which of these waits its requests meet, is said in `load`. Everything is elementwise.
 """
 
-from typing import TypedDict
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -154,14 +154,7 @@ def exceeded(
     return np.where(np.asarray(time) < 0, 1.0, some)[()]
 
 
-def exceeded_beyond(
-    time: Seconds,
-    *,
-    bases: Array,
-    shares: tuple[Number, Number],
-    scales: tuple[Seconds, Seconds],
-    phases: Number,
-) -> Number:
+def exceeded_beyond(time: Seconds, *, bases: Array, **waits: Unpack[Waits]) -> Number:
     """Share of requests for which a base and the two waits of `exceeded` together exceed a time.
 
     Args:
@@ -170,23 +163,19 @@ def exceeded_beyond(
     >>> float(exceeded_beyond(0.5, bases=np.array([0.0, 1.0]), shares=(0, 0), scales=(1, 1), phases=1))
     0.5
     """
-    one, two = (
-        (np.asarray(first)[..., None], np.asarray(second)[..., None]) for first, second in (shares, scales)
+    (one, two), (first, second) = (
+        [np.asarray(part)[..., None] for part in pair] for pair in (waits["shares"], waits["scales"])
     )
     over = exceeded(
-        np.asarray(time)[..., None] - bases, shares=one, scales=two, phases=np.asarray(phases)[..., None]
+        np.asarray(time)[..., None] - bases,
+        shares=(one, two),
+        scales=(first, second),
+        phases=np.asarray(waits["phases"])[..., None],
     )
     return np.mean(over, axis=-1)[()]
 
 
-def quantile_beyond(
-    bases: Array,
-    *,
-    quantile: float,
-    shares: tuple[Number, Number],
-    scales: tuple[Seconds, Seconds],
-    phases: Number,
-) -> Seconds:
+def quantile_beyond(bases: Array, *, quantile: float, **waits: Unpack[Waits]) -> Seconds:
     """Time that a share of the requests stays within when the two waits of `exceeded` come on top of a base.
 
     Args:
@@ -197,9 +186,10 @@ def quantile_beyond(
     3.302585
     """
     low = bases.min(axis=-1)
-    high = bases.max(axis=-1) + 2 * (scales[0] + scales[1]) * np.log(2 / (1 - quantile))
+    high = bases.max(axis=-1) + 2 * sum(waits["scales"]) * np.log(2 / (1 - quantile))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        over = exceeded_beyond(middle, bases=bases, shares=shares, scales=scales, phases=phases)
-        low, high = np.where(over > 1 - quantile, middle, low), np.where(over > 1 - quantile, high, middle)
+        over = exceeded_beyond(middle, bases=bases, **waits)
+        later = over > 1 - quantile
+        low, high = np.where(later, middle, low), np.where(later, high, middle)
     return high[()]

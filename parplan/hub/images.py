@@ -8,6 +8,7 @@ longest request, free memory), are left out: Qwen2-VL, InternVL, Gemma-4, GLM-4V
 from collections.abc import Callable
 
 from parplan.hub.fields import Fields
+from parplan.hub.towers import tower_size
 from parplan.transformer import Encoder
 
 QWEN_PIXELS = 16_777_216
@@ -36,20 +37,29 @@ def image_encoder(config: Fields, tower: Fields, *, text_hidden: int) -> Encoder
     return shape(config, tower, text_hidden) if shape and tower.raw else None
 
 
-def _size(tower: Fields, name: str, *, default: int | None = None) -> int:
-    return tower.count(name, default=default, most=1_000_000, what=f"vision tower's {name}")
+def _encoder(
+    tower: Fields, *, tokens: int, patches: int, pixels: int, output: int, products: int = 2
+) -> Encoder:
+    """An encoder of a tower's own widths."""
+    return Encoder(
+        tokens=tokens,
+        patches=patches,
+        pixels=pixels,
+        hidden=tower_size(tower, "hidden_size"),
+        width=tower_size(tower, "intermediate_size"),
+        products=products,
+        output=output,
+    )
 
 
 def gemma3(config: Fields, tower: Fields, text_hidden: int) -> Encoder:
     """Every image has the tower's own size; crops (pan and scan) are off."""
-    side, patch = _size(tower, "image_size"), _size(tower, "patch_size")
-    return Encoder(
+    side, patch = tower_size(tower, "image_size"), tower_size(tower, "patch_size")
+    return _encoder(
+        tower,
         tokens=config.count("mm_tokens_per_image", default=GEMMA3_TOKENS),
         patches=(side // patch) ** 2,
         pixels=3 * side * side,
-        hidden=_size(tower, "hidden_size"),
-        width=_size(tower, "intermediate_size"),
-        products=2,
         output=text_hidden,
     )
 
@@ -57,29 +67,26 @@ def gemma3(config: Fields, tower: Fields, text_hidden: int) -> Encoder:
 def llama4(config: Fields, tower: Fields, text_hidden: int) -> Encoder:
     """An image is cut into tiles of the tower's size; a class token is added to each, and four patches are a token."""
     del config
-    side, patch, tiles = _size(tower, "image_size"), _size(tower, "patch_size"), LLAMA4_TILES + 1
+    side, patch, tiles = tower_size(tower, "image_size"), tower_size(tower, "patch_size"), LLAMA4_TILES + 1
     patches, share = (side // patch) ** 2, tower.real("pixel_shuffle_ratio") or 0.5
-    return Encoder(
+    return _encoder(
+        tower,
         tokens=max(1, tiles * int(patches * share**2)),
         patches=tiles * (patches + 1),
         pixels=tiles * 3 * side * side,
-        hidden=_size(tower, "hidden_size"),
-        width=_size(tower, "intermediate_size"),
-        products=2,
         output=text_hidden,
     )
 
 
 def mistral3(config: Fields, tower: Fields, text_hidden: int) -> Encoder:
     """Images keep their shape up to a square of the tower's size (`longest_edge` is 1540 as `image_size` is)."""
-    side, patch = _size(tower, "image_size"), _size(tower, "patch_size")
+    side, patch = tower_size(tower, "image_size"), tower_size(tower, "patch_size")
     merge = config.count("spatial_merge_size", default=2, most=64)
-    return Encoder(
+    return _encoder(
+        tower,
         tokens=max(1, (side // patch // merge) ** 2),
         patches=(side // patch) ** 2,
         pixels=3 * side * side,
-        hidden=_size(tower, "hidden_size"),
-        width=_size(tower, "intermediate_size"),
         products=3,
         output=text_hidden,
     )
@@ -89,16 +96,14 @@ def qwen3(config: Fields, tower: Fields, text_hidden: int) -> Encoder:
     """Qwen3-VL and Qwen3.5: images of any shape up to a number of pixels; still images are doubled to a pair of frames,
     and deep-stack layers make tokens of their own."""
     del config
-    patch, merge = _size(tower, "patch_size"), _size(tower, "spatial_merge_size", default=2)
+    patch, merge = tower_size(tower, "patch_size"), tower_size(tower, "spatial_merge_size", default=2)
     tokens = max(1, QWEN_PIXELS // (patch * merge) ** 2)
     patches = tokens * merge * merge
-    return Encoder(
+    return _encoder(
+        tower,
         tokens=tokens,
         patches=patches,
-        pixels=patches * 3 * _size(tower, "temporal_patch_size", default=2) * patch * patch,
-        hidden=_size(tower, "hidden_size"),
-        width=_size(tower, "intermediate_size"),
-        products=2,
-        output=_size(tower, "out_hidden_size", default=text_hidden)
+        pixels=patches * 3 * tower_size(tower, "temporal_patch_size", default=2) * patch * patch,
+        output=tower_size(tower, "out_hidden_size", default=text_hidden)
         * (1 + len(tower.items("deepstack_visual_indexes") or ())),
     )
