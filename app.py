@@ -5,6 +5,7 @@ Streamlit imports this file once, to start the server, and runs it anew for ever
 
 import gc
 import sys
+from functools import partial
 
 import streamlit as st
 
@@ -43,15 +44,21 @@ def show() -> None:
         inputs.keep(page.title)
         seen = st.session_state.get("_seen") == page.title
         # Pictures need not wait for widgets that stay as they are; the address of a page just opened waits for its own.
-        for part in (page.run, settings) if seen else (settings, page.run):
+        asked = inputs.scenario()
+        beside = partial(settings, asked)
+        for part in (page.run, beside) if seen else (beside, page.run):
             part()
-        st.session_state.update(_seen=page.title, _scenario=inputs.scenario())
+        st.session_state.update(_seen=page.title, _scenario=asked)
 
 
-def settings() -> None:
-    """The examples and all inputs, beside the page."""
+def settings(asked: Scenario) -> None:
+    """The examples and all inputs, beside the page.
+
+    Args:
+        asked: what they say.
+    """
     with st.sidebar:
-        presets.choose()
+        presets.choose(asked)
     inputs.sidebar()
 
 

@@ -46,7 +46,8 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
     layouts = {size: candidate_layouts(one) for size, one in sizes.items()}
     alike: dict[tuple[str, ...], list[Problem]] = {}
     for one in problems:
-        alike.setdefault(tuple(stored.name for stored in one.precision.weights.values()), []).append(one)
+        formats = (*one.precision.weights.values(), one.precision.kv)
+        alike.setdefault(tuple(stored.name for stored in formats), []).append(one)
     found = {
         result.problem.gpu.name: _elsewhere(result)
         for same in alike.values()

@@ -33,13 +33,12 @@ PRESETS: Mapping[str, Scenario] = {
 }
 
 
-def choose() -> None:
+def choose(asked: Scenario) -> None:
     """A menu that names the example in use, and moves every widget to the one chosen.
 
     It holds no value: a selector that followed the scenario would be told of a change later than the browser's next
     key, and its old value taken for a choice.
     """
-    asked = inputs.scenario()
     current = next((name for name, scenario in PRESETS.items() if scenario == asked), None)
     st.menu_button(
         f"Example: {current}" if current else "Start from an example",
