@@ -26,7 +26,7 @@ from parplan.layout import Layout
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
-from parplan.units import written_bytes, written_time
+from parplan.units import written_bytes, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 OUT_OF_MEMORY = ("weights", "one-request")
@@ -244,7 +244,7 @@ def _replicas(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     return (
         f"{plan.layout} is for speed. Where only load matters, replicas of TP{narrower} on the same GPUs deliver at "
-        f"least {CLEAR_GAIN * 100:.0f} % more tokens/s: tensor parallelism does not raise throughput, replicas do.",
+        f"least {written_share(CLEAR_GAIN)} more tokens/s: tensor parallelism does not raise throughput, replicas do.",
     )
 
 

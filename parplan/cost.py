@@ -147,6 +147,17 @@ def bill(
     )
 
 
+def bills(
+    found: Iterable[Purchase], *, replicas: int, requests_per_s: Number, prompt: Count, output: Count
+) -> tuple[Bill, ...]:
+    """The same for several ways to buy; those without a price are left out."""
+    every = (
+        bill(one, replicas=replicas, requests_per_s=requests_per_s, prompt=prompt, output=output)
+        for one in found
+    )
+    return tuple(one for one in every if one)
+
+
 def fleets(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
     """As many of the same machines as replicas need, cheapest first, unpriced last."""
     return cheapest_first(bought_for(one.instance, replicas=replicas, gpus=gpus) for one in found)

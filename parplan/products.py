@@ -7,7 +7,7 @@ from math import isfinite, log10, prod
 from typing import Any
 
 from parplan.provenance import Source
-from parplan.units import GIB, KIB, MIB, written_time
+from parplan.units import GIB, KIB, MIB, written_share, written_time
 
 SCALED = ("FLOP", "FLOP/s", "B/s")
 """Units written with decimal prefixes; bytes have binary ones, seconds their own words."""
@@ -65,7 +65,7 @@ class Factor:
         """The number, and how much of the value on paper it is."""
         if not self.of:
             return written(self.value, unit=self.unit)
-        reached = f"{self.value / self.of * 100:.0f} % of {written(self.of, unit=self.unit)}"
+        reached = f"{written_share(self.value / self.of)} of {written(self.of, unit=self.unit)}"
         return f"{written(self.value, unit=self.unit)} ({reached})"
 
 

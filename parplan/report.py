@@ -15,7 +15,7 @@ from parplan.planner import Plan, Problem, Result
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, Answer, price_terms
 from parplan.traffic import ASSUMED
-from parplan.units import Seconds, written_bytes, written_rate, written_time
+from parplan.units import Seconds, written_bytes, written_rate, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
@@ -98,7 +98,7 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
         ("Engine", f"{problem.engine.label}, {problem.engine.versions}"),
         ("Requests at once, per replica", f"{workload.concurrency:,}"),
         ("Request", f"{workload.prompt:,} prompt and {workload.output:,} output tokens"),
-        ("Prefix cache hits", f"{workload.prefix_hit * 100:.0f} %"),
+        ("Prefix cache hits", written_share(workload.prefix_hit)),
         ("Targets", ", ".join(asked) or "none"),
         ("Best layout", OBJECTIVES[problem.objective]),
         ("Replicas", f"{scenario.replicas:,}"),
@@ -126,7 +126,7 @@ def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
 def _off(time: Seconds, band: Band | None) -> str:
     """A time, how far it may be off, and what that rests on."""
     written = written_time(float(time))
-    return f"{written} ±{band.relative * 100:.0f} % ({band.words})" if band else f"{written}, a bound"
+    return f"{written} ±{written_share(band.relative)} ({band.words})" if band else f"{written}, a bound"
 
 
 def _memory(best: Plan, problem: Problem) -> str:

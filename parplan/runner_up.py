@@ -8,7 +8,7 @@ import numpy as np
 from parplan.choice import INDISTINCT, best_index, fullest_rate, merits
 from parplan.layout import Layout
 from parplan.planner import Plan, Result
-from parplan.units import Array, written_time
+from parplan.units import Array, written_share, written_time
 
 LEAST_GAP = 0.005
 """Relative difference that is written as a whole percent."""
@@ -60,9 +60,9 @@ def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[La
     within = [layout for layout in off if gap < off[layout]]
     if not within:
         return ""
-    bands = " and ".join(dict.fromkeys(f"±{off[layout] * 100:.0f} %" for layout in within))
+    bands = " and ".join(dict.fromkeys(f"±{written_share(off[layout])}" for layout in within))
     whose = "either" if len(within) == len(off) else str(within[0])
-    size = f"{gap * 100:.0f} %" if gap >= LEAST_GAP else "less than 1 %"
+    size = written_share(gap) if gap >= LEAST_GAP else "less than 1 %"
     return f": the two differ by {size}, within the error of {whose} ({bands})"
 
 
@@ -134,5 +134,5 @@ def _never(result: Result, best: Plan, second: Plan) -> str:
     first = merits(result)[0]
     behind = first[best.index] / first[second.index] - 1
     if behind < INDISTINCT:
-        return f"It is within {INDISTINCT * 100:.0f} % of the best, and less simple."
-    return f"To win it would have to gain {behind * 100:.0f} %."
+        return f"It is within {written_share(INDISTINCT)} of the best, and less simple."
+    return f"To win it would have to gain {written_share(behind)}."

@@ -11,7 +11,7 @@ from parplan import catalog
 from parplan.advice import Advice, advise
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
-from parplan.cost import Bill, bill, fleets
+from parplan.cost import Bill, bills, fleets
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
@@ -189,17 +189,13 @@ class Answer:
         those without a price are left out."""
         if self.traffic is None:
             return ()
-        found = (
-            bill(
-                one,
-                replicas=self.traffic.replicas,
-                requests_per_s=rate,
-                prompt=self.scenario.prompt,
-                output=self.scenario.output,
-            )
-            for one in self.fleets
+        return bills(
+            self.fleets,
+            replicas=self.traffic.replicas,
+            requests_per_s=rate,
+            prompt=self.scenario.prompt,
+            output=self.scenario.output,
         )
-        return tuple(one for one in found if one)
 
     @property
     def load_words(self) -> str:

@@ -13,7 +13,7 @@ from parplan.load import Load, knee_rate, load, prompts_per_step, queue, sustain
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
-from parplan.units import Number, Seconds, written_rate, written_time
+from parplan.units import Number, Seconds, counted, written_rate, written_share, written_time
 from parplan.workload import Workload
 
 VARIATION = 1.0
@@ -171,9 +171,8 @@ class Traffic:
         asked += f", peaks of {written_rate(peak)}" if peak > mean else ""
         if not self.replica.bearable:
             return f"{asked}: {self.replica.words}"
-        gpus = int(self.busiest.gpus)
         return (
-            f"{asked}: {self.replicas:,} replica{'s' * (self.replicas > 1)}, {gpus:,} GPU{'s' * (gpus > 1)}; "
+            f"{asked}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
             f"{'at the peak ' * (peak > mean)}{written_time(float(self.tpot))} per token.{self._others(shown)}"
         )
 
@@ -184,12 +183,12 @@ class Traffic:
         if float(busiest.utilisation) >= 1:
             return "These replicas do not keep up: waits grow without end."
         mean = (
-            f" ({float(self.mean.utilisation) * 100:.0f} % on average)"
+            f" ({written_share(self.mean.utilisation)} on average)"
             if busiest.utilisation > self.mean.utilisation
             else ""
         )
         return (
-            f"At the busiest time each replica is {float(busiest.utilisation) * 100:.0f} % busy{mean} and has "
+            f"At the busiest time each replica is {written_share(busiest.utilisation)} busy{mean} and has "
             f"{written_rate(float(busiest.in_hand))} requests in hand; half of the first tokens come within "
             f"{written_time(float(busiest.ttft_p50))}, 95 of 100 within {written_time(float(busiest.ttft_p95))}."
         )

@@ -119,5 +119,23 @@ def written_rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
+def written_share(part: Number, *, decimals: int = 0) -> str:
+    """A part of one, in per cent.
+
+    >>> written_share(0.923), written_share(-0.0123, decimals=1)
+    ('92 %', '-1.2 %')
+    """
+    return f"{float(part) * 100:,.{decimals}f} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "GPU"), counted(2048, "GPU")
+    ('1 GPU', '2,048 GPUs')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def _figures(number: float) -> str:
     return f"{number:.1f}" if number < 10 else f"{number:,.0f}"

@@ -22,7 +22,7 @@ from parplan.objections.counts import (
     whole_experts_fix,
     widest_tensor,
 )
-from parplan.units import Array, written_time
+from parplan.units import Array, written_share, written_time
 
 CLEAR_GAIN = 0.10
 """Relative gain in tokens/s below which two layouts are not told apart: about the speed model's measured error."""
@@ -102,9 +102,9 @@ def _inside_reason(case: Case) -> str:
             "waits for one after the other."
         )
     return (
-        f"{inside}. The formulas put them {case.staged_gain * 100:.0f} % ahead of the best layout without stages on "
+        f"{inside}. The formulas put them {written_share(case.staged_gain)} ahead of the best layout without stages on "
         "as many GPUs, but no published measurement of stages in such a domain bears that out; on cards without fast "
-        f"links eight stages delivered {STAGES_SHORT * 100:.0f} % less than the formulas say."
+        f"links eight stages delivered {written_share(STAGES_SHORT)} less than the formulas say."
     )
 
 
@@ -171,7 +171,7 @@ UNWISE: tuple[Rule, ...] = (
         lambda c: (
             f"TP{whole(c.layout.tensor)} shortens the time per token, not the work: "
             f"{whole(c.layout.tensor) // max(whole(c.narrower), 1)} replicas of TP{whole(c.narrower)} on as many GPUs "
-            f"deliver at least {CLEAR_GAIN * 100:.0f} % more tokens/s."
+            f"deliver at least {written_share(CLEAR_GAIN)} more tokens/s."
         ),
         lambda c: f"For throughput use replicas of TP{whole(c.narrower)}.",
         "step and serving models; vLLM optimization.md: replicas raise throughput",

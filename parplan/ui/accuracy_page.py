@@ -17,7 +17,8 @@ from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, theme
 from parplan.ui.measured import Quantity, quantities
-from parplan.ui.words import plain, share
+from parplan.ui.words import plain
+from parplan.units import written_share
 from parplan.validate import (
     GROUPS,
     MARKS,
@@ -166,8 +167,8 @@ def _refit(found: Report) -> None:
         return
     scales = {f"{name}_scale": getattr(factors, name) for name in FACTORS}
     said = "; ".join(
-        f"{column.removesuffix('_ms').upper()}: median error {share(before.median, decimals=1)} before, "
-        f"{share(factors.after[column].median, decimals=1)} after ({before.count} rows)"
+        f"{column.removesuffix('_ms').upper()}: median error {written_share(before.median, decimals=1)} before, "
+        f"{written_share(factors.after[column].median, decimals=1)} after ({before.count} rows)"
         for column, before in factors.before.items()
     )
     with st.container(border=True):
@@ -249,7 +250,7 @@ def _overall(within: Report, column: str) -> None:
         return
     with st.grid(len(SHOWN) + 1, min_column_width=150):
         for label, value in zip(SHOWN, (errors.median, errors.p90, errors.bias), strict=True):
-            shown = ("+" if label == "Bias" and value > 0 else "") + share(value, decimals=1)
+            shown = ("+" if label == "Bias" and value > 0 else "") + written_share(value, decimals=1)
             st.metric(label, shown, border=True, help=SHOWN[label])
         st.metric("Points compared", f"{errors.count:,}", border=True)
 
@@ -356,7 +357,7 @@ def unseen_table(time: str) -> pd.DataFrame:
 
 
 def _errors_words(errors: Errors) -> str:
-    return f"{share(errors.median, decimals=1)} ({share(errors.p90)})"
+    return f"{written_share(errors.median, decimals=1)} ({written_share(errors.p90)})"
 
 
 def _rows(name: str, within: Report, quantity: Quantity) -> None:

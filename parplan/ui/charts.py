@@ -13,8 +13,8 @@ from parplan.planner import Plan, Result, families
 from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
-from parplan.ui.words import counted, significant
-from parplan.units import GIB, MS, Array, written_bytes, written_time
+from parplan.ui.words import significant
+from parplan.units import GIB, MS, Array, counted, written_bytes, written_time
 from parplan.whatif import NOTHING, Cell, WinnerMap
 
 MEMORY_PARTS = {

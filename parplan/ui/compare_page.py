@@ -8,14 +8,14 @@ import streamlit as st
 
 from parplan.comparison import Comparison, Term, compared
 from parplan.confidence import Band
-from parplan.cost import Bill, bill, cheapest, fleets
+from parplan.cost import Bill, bills, cheapest, fleets
 from parplan.links import share_url
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
 from parplan.ui import address, charts, inputs
 from parplan.ui.figures import draw, theme
-from parplan.ui.words import either_way, plain, sentence, significant
+from parplan.ui.words import NO_FIGURE, either_way, plain, sentence, significant
 from parplan.units import GIB, MS, Seconds, written_time
 
 NAMES = {place: place.upper() for place in PLACES}
@@ -37,7 +37,6 @@ LABELS = {
 """Fields as people read them; the others by their own names."""
 LONGEST_VALUE = 40
 """Characters shown of a value."""
-NO_FIGURE = "–"
 Figure: TypeAlias = tuple[float | None, str]
 """A value, where there is one, and how it is written."""
 
@@ -71,17 +70,14 @@ def _paid(answer: Answer) -> Bill | None:
     best, scenario = answer.advice.recommended, answer.scenario
     if best is None:
         return None
+    bought = fleets(answer.advice.purchases, replicas=scenario.replicas, gpus=best.gpus)
     return cheapest(
-        paid
-        for bought in fleets(answer.advice.purchases, replicas=scenario.replicas, gpus=best.gpus)
-        if (
-            paid := bill(
-                bought,
-                replicas=scenario.replicas,
-                requests_per_s=float(best.serving.requests_per_s) * scenario.replicas,
-                prompt=scenario.prompt,
-                output=scenario.output,
-            )
+        bills(
+            bought,
+            replicas=scenario.replicas,
+            requests_per_s=float(best.serving.requests_per_s) * scenario.replicas,
+            prompt=scenario.prompt,
+            output=scenario.output,
         )
     )
 

@@ -15,8 +15,8 @@ from parplan.ui import prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
-from parplan.ui.words import counted, plain, share, significant
-from parplan.units import written_time
+from parplan.ui.words import plain, significant
+from parplan.units import counted, written_share, written_time
 
 ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
 """Fields moved here: label and step."""
@@ -97,7 +97,10 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
     }
     if asked:
         boxes |= {
-            "Busy at the peak": (share(busiest.utilisation), f"{share(found.mean.utilisation)} on average"),
+            "Busy at the peak": (
+                written_share(busiest.utilisation),
+                f"{written_share(found.mean.utilisation)} on average",
+            ),
             "First token, 95 of 100": (
                 written_time(float(busiest.ttft_p95)),
                 f"half within {written_time(float(busiest.ttft_p50))}",
@@ -118,8 +121,8 @@ def band_words(answer: Answer, best: Plan) -> str:
     if known is None:
         return ""
     return (
-        f"The rate a replica bears may be off as far as the time per token, {share(known.tpot.relative)} either way; "
-        "close to the knee that moves waits by far more."
+        "The rate a replica bears may be off as far as the time per token, "
+        f"{written_share(known.tpot.relative)} either way; close to the knee that moves waits by far more."
     )
 
 

@@ -15,7 +15,8 @@ from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
-from parplan.ui.words import counted, plain, sentence
+from parplan.ui.words import plain, sentence
+from parplan.units import counted, written_share
 from parplan.ways_out import ways_out
 
 PURPOSES = {
@@ -31,7 +32,10 @@ PASSED_OVER = {
     "unwise": ("has a warning on its card", "have a warning on their cards"),
     "larger": ("needs more GPUs", "need more GPUs"),
     "less when full": ("delivers less once its KV cache is full", "deliver less once their KV cache is full"),
-    "alike": (f"is better by less than {INDISTINCT:.0%}", f"are better by less than {INDISTINCT:.0%}"),
+    "alike": (
+        f"is better by less than {written_share(INDISTINCT)}",
+        f"are better by less than {written_share(INDISTINCT)}",
+    ),
 }
 """What speaks against one layout, and against several, that beat the recommended one."""
 

@@ -23,10 +23,9 @@ from parplan.ui import (
     why_tab,
 )
 from parplan.ui.figures import on_phone
-from parplan.ui.words import counted, either_way, plain, significant
-from parplan.units import written_time
+from parplan.ui.words import NO_FIGURE, either_way, plain, significant
+from parplan.units import counted, written_time
 
-NO_FIGURE = "–"
 GPUS, PER_TOKEN, FIRST_TOKEN, RATE = "GPUs", "Time per token", "Time to first token", "Tokens per second"
 FIGURES = {
     GPUS: "GPUs of the recommended layout, all replicas together.",

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from parplan.memory import Rank, Ranks, replica_memory
 from parplan.planner import Plan, Problem
-from parplan.ui.words import counted, sentence
-from parplan.units import MIB
+from parplan.ui.words import sentence
+from parplan.units import MIB, counted
 
 PARTS = ("weights", "activations", "overhead", "kv", "kv_waiting")
 """What two GPUs must have in common to be alike."""

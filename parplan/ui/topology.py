@@ -12,8 +12,7 @@ from parplan.topology import FABRICS, NETWORK, Seat, Traffic, seats, traffic
 from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
-from parplan.ui.words import counted
-from parplan.units import GB
+from parplan.units import GB, counted
 
 ROW = 8
 """Squares side by side."""

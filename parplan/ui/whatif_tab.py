@@ -7,8 +7,8 @@ from parplan.scenario import Answer
 from parplan.ui import charts
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
-from parplan.ui.words import bullets, counted
-from parplan.units import written_time
+from parplan.ui.words import bullets
+from parplan.units import counted, written_time
 from parplan.whatif import apart, flip_points, sensitivity, target_flips, winner_map
 
 LENGTHS = 11

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from parplan.provenance import Source
-from parplan.units import Number
+from parplan.units import Number, written_share
 
 MARKED_UP = re.compile(r"([!-/:-@\[-`{-~])")
 """Every ASCII sign that could mean something in Markdown."""
 LINKED = re.compile(r"https?(?=:)|www(?=\.)|@", re.IGNORECASE)
 """What makes a link of an address that stands in a text, escaped or not."""
+NO_FIGURE = "–"
+"""Stands where there is no number."""
 JOINER = "\u2060"
 """Keeps what stands beside it together, and is not seen."""
 
@@ -33,7 +35,7 @@ def significant(value: Number) -> str:
     """
     number = float(value)
     if number == 0 or not np.isfinite(number):
-        return "0" if number == 0 else "–"
+        return "0" if number == 0 else NO_FIGURE
     decimals = 0 if abs(number) >= 100 else 1 if abs(number) >= 10 else 2
     return f"{number:,.{decimals}f}"
 
@@ -50,31 +52,13 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts.
-
-    >>> counted(1, "GPU"), counted(2048, "GPU")
-    ('1 GPU', '2,048 GPUs')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def either_way(relative: float) -> str:
     """How far a figure may be off.
 
     >>> either_way(0.0548)
     '±5 %'
     """
-    return f"±{share(relative)}"
-
-
-def share(part: Number, *, decimals: int = 0) -> str:
-    """A part of one, in per cent.
-
-    >>> share(0.923), share(-0.0123, decimals=1)
-    ('92 %', '-1.2 %')
-    """
-    return f"{float(part) * 100:,.{decimals}f} %"
+    return f"±{written_share(relative)}"
 
 
 def bullets(texts: Iterable[str]) -> str:
