@@ -130,12 +130,10 @@ def label_sides(at: Array, names: Sequence[str], *, order: Sequence[int]) -> lis
     boxes = [(*(point - MARKER), *(point + MARKER)) for point in at]
     sides = [""] * len(names)
     for index in order:
-        size = np.array([CHARACTER * len(names[index]), LINE])
+        size = np.array([CHARACTER * len(names[index] + GAP), LINE])
         taken = np.array([box for place, box in enumerate(boxes) if place != index]).reshape(-1, 4)
         for side, shift in SIDES.items():
-            middle = at[index] + np.array(shift) * (
-                size + 2 * MARKER * np.array([shift[1] == 0, shift[1] != 0])
-            )
+            middle = at[index] + np.array(shift) * size + np.sign(shift) * MARKER
             low, high = middle - size / 2, middle + size / 2
             inside = (low >= 0).all() and (high <= PLOT).all()
             if inside and not ((taken[:, :2] < high) & (taken[:, 2:] > low)).all(axis=1).any():
