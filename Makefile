@@ -55,7 +55,7 @@ prices: $(VENV)/.dev ## Compare the catalogue's prices with the list of today (A
 bench: $(VENV)/.dev ## Measure how fast plans are made, on one core (half a minute)
 	@$(RUN) scripts.bench
 
-latency: $(VENV)/.dev chromium ## Time from a slider to the redrawn page, against the least app (one minute, quiet machine)
+latency: $(VENV)/.dev chromium ## Time from a slider to each redrawn tab, against the least app (three minutes, quiet machine)
 	@$(RUN) scripts.latency
 
 clean: ## Remove the environment, caches and what the tests left
