@@ -9,7 +9,7 @@ import numpy as np
 from parplan.choice import (
     INDISTINCT,
     best_index,
-    fullest_rate,
+    filled,
     merits,
     recommended_index,
     roomiest_index,
@@ -201,15 +201,13 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the layout delivers when its replicas are filled up, where that is what was asked for."""
     if result.problem.objective != "throughput" or not (plan.holds and plan.in_time):
         return ()
-    most = float(fullest_rate(result)[plan.index])
-    rate = np.where(
-        result.timely[plan.index], result.grid(result.serving.tokens_per_s_per_gpu)[plan.index], 0.0
+    full = filled(result)
+    rate, requests, tpot = (
+        float(values[plan.index]) for values in (full.tokens_per_s_per_gpu, full.requests, full.tpot)
     )
-    full = int(np.argmax(rate >= most * (1 - INDISTINCT)))
-    tpot = float(result.grid(result.serving.tpot)[plan.index, full])
     return (
-        f"Filled up, at about {_users(int(result.concurrency[full]))} and {written_time(tpot)} per token, each GPU "
-        f"delivers {rate[full]:,.0f} tokens/s; with the {result.problem.workload.concurrency:,} asked for "
+        f"Filled up, at about {_users(round(requests))} and {written_time(tpot)} per token, each GPU "
+        f"delivers {rate:,.0f} tokens/s; with the {result.problem.workload.concurrency:,} asked for "
         f"{float(plan.serving.tokens_per_s_per_gpu):,.0f}.",
     )
 
@@ -225,14 +223,14 @@ def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
         better &= bought == bought[plan.index]
     if not better.any():
         return ()
-    other, full = result.plan(int(np.argmax(np.where(better, rated, -np.inf)))), fullest_rate(result)
-    filled = (
-        f"; filled up, {full[other.index]:,.0f} tokens/s per GPU instead of {full[plan.index]:,.0f}"
+    other = result.plan(int(np.argmax(np.where(better, rated, -np.inf))))
+    full = (
+        f"; filled up, {rated[other.index]:,.0f} tokens/s per GPU instead of {rated[plan.index]:,.0f}"
         if result.problem.objective == "throughput"
         else ""
     )
     return (
-        f"By the formulas {other.layout} on {_gpus(result, other.gpus)} would do better: {_speed(other)}{filled}. "
+        f"By the formulas {other.layout} on {_gpus(result, other.gpus)} would do better: {_speed(other)}{full}. "
         f"It is not recommended. {why_unwise(other)}",
     )
 

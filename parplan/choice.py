@@ -1,12 +1,13 @@
 """Which layout to use: of those that do the job, the best by what the user is after."""
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
-from parplan.units import Array
+from parplan.units import Array, Seconds
 
 INDISTINCT = 0.05
 """Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
@@ -31,17 +32,48 @@ def preferred(result: Result, *, among: Mask) -> Mask:
     return allowed if allowed.any() else among
 
 
-def fullest_rate(result: Result, *, tpot: float = np.inf) -> Array:
-    """The most tokens/s per GPU of each layout at any batch that its cache holds and that meets the targets, [layouts].
+@dataclass(frozen=True)
+class Filled:
+    """Each layout with as many requests at once as bring the most within its cache and the targets, [layouts] each."""
 
-    Replicas are then filled up, and added as the load asks for them: what a fleet delivers per GPU.
+    tokens_per_s_per_gpu: Array
+    """0: it is not legal, or misses a target with one request already."""
+    requests: Array
+    """At once, per replica."""
+    tpot: Array
+    """Seconds."""
+
+
+def filled(result: Result, *, tpot: Seconds = np.inf) -> Filled:
+    """What a fleet delivers per GPU: replicas are filled up, and added as the load asks for them.
+
+    The batches planned for lie a factor apart. The one that just fills the cache is among them; the one that just meets
+    a target lies between the last that does and the next, where all is taken to be linear.
+
+        part  (target - time) / (time with the next batch - time)
 
     Args:
         tpot: a time per output token to keep below as well, seconds.
     """
-    serving = result.serving
-    allowed = result.timely & (result.grid(serving.tpot) <= tpot)
-    return cast(Array, np.where(allowed, result.grid(serving.tokens_per_s_per_gpu), 0.0).max(axis=1))
+    workload, serving = result.problem.workload, result.serving
+    limits = min(tpot, workload.tpot or np.inf), workload.ttft or np.inf
+    times = serving.tpot, serving.ttft - serving.queued
+    used = np.maximum(*(result.grid(time) / limit for time, limit in zip(times, limits, strict=True)))
+    rate = result.grid(serving.tokens_per_s_per_gpu)
+    allowed = result.legal[:, None] & result.growing & (used <= 1)
+    rows, last = np.arange(len(rate)), np.where(allowed, rate, 0.0).argmax(axis=1)
+    after = np.minimum(last + 1, rate.shape[1] - 1)
+    late = allowed[rows, last] & ~allowed[rows, after] & result.growing[rows, after]
+    more = late & (rate[rows, after] > rate[rows, last])
+    step = np.where(more, used[rows, after] - used[rows, last], np.inf)
+    part = (1 - used[rows, last]) / step
+
+    def between(values: Any) -> Array:
+        grid = result.grid(values)
+        found = grid[rows, last] + part * (grid[rows, after] - grid[rows, last])
+        return np.where(allowed.any(axis=1), found, 0.0)
+
+    return Filled(between(rate), between(serving.running), between(serving.tpot))
 
 
 def merits(result: Result) -> tuple[Array, ...]:
@@ -55,7 +87,7 @@ def merits(result: Result) -> tuple[Array, ...]:
         case "cost":
             return (result.at_asked(serving.tokens_per_s),)
         case "throughput":
-            return (fullest_rate(result),)
+            return (filled(result).tokens_per_s_per_gpu,)
         case "latency":
             return 1 / result.at_asked(serving.tpot), 1 / result.at_asked(serving.ttft)
 
@@ -157,7 +189,8 @@ def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
         result.at_asked(rate) for rate in (serving.tokens_per_s_per_user, serving.tokens_per_s_per_gpu)
     )
     more = result.holds & (per_user > per_user[index]) & (per_gpu > per_gpu[index])
-    full = fullest_rate(result) if result.problem.objective == "throughput" else np.zeros(more.size)
+    throughput = result.problem.objective == "throughput"
+    full = filled(result).tokens_per_s_per_gpu if throughput else np.zeros(more.size)
     marks = (~result.in_time, ~wise(result), bought > bought[index], full < full[index])
     against = np.select(marks, AGAINST[:-1], default=AGAINST[-1])
     order = np.argsort(-per_gpu, kind="stable")

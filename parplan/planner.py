@@ -409,6 +409,13 @@ class Result:
         tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
         return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
 
+    @cached_property
+    def growing(self) -> Mask:
+        """Batches of which a layout runs more than of the one before: all that its pool and slots hold, and the first
+        beyond, of which it runs as many as there is room for, [layouts, batches]."""
+        running = self.grid(self.serving.running)
+        return (np.diff(running, axis=1, prepend=0) > 0) & (self.grid(self.memory.capacity) >= 1)
+
     def filled(self, index: int) -> int | None:
         """The first batch of which a layout cannot run all: its KV pool or its slots are full. None: it always can."""
         full = np.flatnonzero(self.grid(self.serving.waiting)[index] > 0)
@@ -417,10 +424,10 @@ class Result:
     @cached_property
     def frontiers(self) -> Mapping[str, tuple[Counts, Counts]]:
         """By family: its layouts and batches that no other of it beats in both tokens/s per user and tokens/s per GPU,
-        fastest for a user first; empty for a family that cannot run."""
+        fastest for a user first, up to a full cache; empty for a family that cannot run."""
+        grown = self.legal[:, None] & self.growing
         return {
-            name: self._unbeaten(*np.nonzero(self.possible & (self.families == name)[:, None]))
-            for name in FAMILIES
+            name: self._unbeaten(*np.nonzero(grown & (self.families == name)[:, None])) for name in FAMILIES
         }
 
     @cached_property

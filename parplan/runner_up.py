@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parplan.choice import INDISTINCT, best_index, fullest_rate, merits
+from parplan.choice import INDISTINCT, best_index, filled, merits
 from parplan.layout import Layout
 from parplan.planner import Plan, Result
 from parplan.units import Array, written_share, written_time
@@ -121,7 +121,7 @@ def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:
     """The loosest time per token, tighter than now, at which the second one delivers clearly more per GPU."""
     limits = np.unique(result.grid(result.serving.tpot)[[best.index, second.index]])[::-1]
     for limit in limits[limits < (result.problem.workload.tpot or np.inf)].tolist():
-        rate = fullest_rate(result, tpot=limit)
+        rate = filled(result, tpot=limit).tokens_per_s_per_gpu
         if rate[second.index] > rate[best.index] * (1 + INDISTINCT):
             return f"with a target of {written_time(limit)} per token"
     return ""

@@ -115,6 +115,11 @@ class Serving:
     """Output tokens one running request sees after its first."""
     tokens_per_s_per_gpu: TokensPerSecond
 
+    @property
+    def queued(self) -> Seconds:
+        """Mean time a request waits for room in the cache or for a free slot, a part of `ttft`, by Little's law."""
+        return self.waiting / self.requests_per_s
+
 
 class Chunked(NamedTuple):
     """A prompt as an engine cuts it up."""

@@ -12,7 +12,7 @@ from parplan.catalog import UnknownNameError
 from parplan.choice import (
     INDISTINCT,
     UNWISE,
-    fullest_rate,
+    filled,
     merits,
     ranking,
     recommended_index,
@@ -21,6 +21,7 @@ from parplan.choice import (
 from parplan.commands import launch
 from parplan.layout import Layout
 from parplan.links import from_query, to_query
+from parplan.planner import evaluate
 from parplan.scenario import problem_of
 from parplan.ui.layouts_tab import table
 from parplan.units import written_time
@@ -64,15 +65,28 @@ def test_throughput_delivers_the_most_per_gpu_when_filled_up_within_the_targets(
         result, best = answer.result, answer.advice.recommended
         assert best
         does = result.holds & result.in_time & wise(result)
-        tpot, rate = (
-            result.grid(values) for values in (result.serving.tpot, result.serving.tokens_per_s_per_gpu)
-        )
-        limit = answer.scenario.tpot / 1000 or np.inf
-        filled = np.where(result.possible & (tpot <= limit), rate, 0).max(axis=1)
-        assert fullest_rate(result) == pytest.approx(filled)
+        most = filled(result).tokens_per_s_per_gpu
         if does.any():
-            assert filled[best.index] >= filled[does].max() * (1 - INDISTINCT)
+            assert most[best.index] >= most[does].max() * (1 - INDISTINCT)
         assert any("Filled up" in line for line in answer.advice.reasons)
+
+
+@pytest.mark.parametrize(("tpot", "ttft"), [(0, 0), (25, 0), (40, 400), (0, 250), (12, 0)])
+def test_a_layout_is_filled_up_to_its_cache_or_its_target_exactly(tpot: float, ttft: float) -> None:
+    """A second derivation: every number of requests is tried, one by one."""
+    scenario = Scenario(tpot=tpot, ttft=ttft, budget=4)
+    result = plan(scenario).result
+    most = filled(result)
+    every = np.arange(1, int(result.grid(result.memory.capacity).max()) + 1)
+    held, served = evaluate(result.problem, layout=result.layout.column(), concurrency=every)
+    fits = result.legal[:, None] & (np.broadcast_to(held.capacity, (len(most.tpot), every.size)) >= every)
+    in_time = (served.tpot * 1000 <= (tpot or np.inf)) & (served.ttft * 1000 <= (ttft or np.inf))
+    tried = np.where(fits & in_time, served.tokens_per_s_per_gpu, 0.0).max(axis=1)
+    assert result.legal.sum() > 3
+    assert most.tokens_per_s_per_gpu == pytest.approx(tried, rel=0.03)
+    if not tpot and not ttft:
+        assert most.tokens_per_s_per_gpu == pytest.approx(tried, rel=1e-9)
+        assert most.requests[result.legal] == pytest.approx(result.at_asked(held.capacity)[result.legal])
 
 
 def test_latency_is_the_shortest_time_per_token_then_to_the_first() -> None:

@@ -396,14 +396,15 @@ def _curve(
     """One layout's line: solid while the KV cache holds every request, dotted from there on."""
     layout = result.layout.one(index)
     name = f"<b>{layout}</b>" if chosen else str(layout)
-    shown = result.concurrency <= MOST_REQUESTS
-    held = shown & (result.concurrency <= result.grid(result.memory.capacity)[index])
+    shown, held = result.concurrency <= MOST_REQUESTS, result.growing[index]
+    requests = np.where(held, result.grid(result.serving.running)[index], result.concurrency)
+    held = shown & held
     full = shown & (np.arange(held.size) >= max(held.sum() - 1, 0))
 
     def line(where: Any, *, dash: str, mode: str, named: bool) -> marks.Scatter:
         return marks.Scatter(
             name=name,
-            x=result.concurrency[where],
+            x=requests[where],
             y=values[where],
             mode=mode,
             line={"color": colour, "dash": dash, "width": 4 if chosen else 1.5},

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.choice import fullest_rate, ranking, recommended_index, wise
+from parplan.choice import filled, ranking, recommended_index, wise
 from parplan.planner import CUT_NAMES, Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
@@ -74,7 +74,7 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
 def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
     """One row per layout, in the order of `rows`; what cannot run has no speed."""
     listed, serving, memory = np.array(rows, dtype=int), result.serving, result.memory
-    legal, filled = result.legal[listed], fullest_rate(result)
+    legal, most = result.legal[listed], filled(result).tokens_per_s_per_gpu
     best, does = listed == recommended_index(result), (result.holds & result.in_time)[listed]
     texts = {
         "Layout": [str(result.layout.one(index)) for index in rows],
@@ -96,7 +96,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         "ms/token": serving.tpot / MS,
         "First token, ms": serving.ttft / MS,
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
-        FILLED: np.where(filled > 0, filled, np.nan)[:, None],
+        FILLED: np.where(most > 0, most, np.nan)[:, None],
         "Requests held": memory.capacity,
         "KV tokens": np.floor(memory.kv_tokens),
     }

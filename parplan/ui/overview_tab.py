@@ -94,10 +94,13 @@ def off_the_edge(result: Result, best: Plan) -> str:
     """Why the recommended layout is not among the best points, as a sentence; empty where it is."""
     layouts, batches = result.frontier
     asked = counted(result.problem.workload.concurrency, "request")
-    if ((layouts == best.index) & (batches == result.asked)).any():
+    running = result.grid(result.serving.running)
+    if (running[layouts, batches] == running[best.index, result.asked])[layouts == best.index].any():
         return ""
     if not best.holds:
-        return f"Recommended lies off the lines: they end where the KV cache is full, and it cannot hold {asked}."
+        return (
+            f"Recommended is not among the best points: it was chosen for its room, and cannot hold {asked}."
+        )
     found = passed_over(result, index=best.index)
     if not found:
         return f"Recommended is not among the best points: what beats it does so with more or fewer than {asked}."
