@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.calibration import Engine
-from parplan.collectives import NETWORK_HOP, hop_time, network_bandwidth
+from parplan.collectives import NETWORK_HOP, hop_time, network_bandwidth, pair_bandwidth
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
@@ -153,7 +153,7 @@ def transfer_time(
     """
 
     def seconds(amount: Bytes, gpu: Gpu) -> Seconds:
-        link: BytesPerSecond = engine.speed.link * (gpu.peer or gpu.link)
+        link: BytesPerSecond = engine.speed.link * pair_bandwidth(gpu)
         return amount / np.where(near, link, network_bandwidth(gpu=gpu, speed=engine.speed))
 
     start = np.where(near, 2 * hop_time(gpu=source, speed=engine.speed), NETWORK_HOP * engine.speed.latency)
