@@ -15,7 +15,6 @@ from parplan.choice import (
     roomiest_index,
     smallest_index,
     why_unwise,
-    wise,
 )
 from parplan.fit import longest_request
 from parplan.formats import Component
@@ -181,15 +180,15 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
                 "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
                 "communication and gain nothing that is asked for.",
             )
-            if plan.holds and plan.in_time
+            if plan.does_job
             else ()
         )
     bought = result.bought
     smaller = bought < bought[plan.index]
     if not smaller.any():
         return ()
-    enough = smallest_index(result, among=smaller & result.holds & result.in_time)
-    if enough is not None and wise(result)[enough]:
+    enough = smallest_index(result, among=smaller & result.does_job)
+    if enough is not None and result.wise[enough]:
         other = result.plan(enough)
         return (f"At least cost {_gpus(result, other.gpus)} ({other.layout}) would do: {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
@@ -199,7 +198,7 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
 
 def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the layout delivers when its replicas are filled up, where that is what was asked for."""
-    if result.problem.objective != "throughput" or not (plan.holds and plan.in_time):
+    if result.problem.objective != "throughput" or not plan.does_job:
         return ()
     full = filled(result)
     rate, requests, tpot = (
@@ -214,10 +213,10 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
 
 def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     """The layout rated best, where it is clearly better than the recommended one and costs no more; why it is not."""
-    if not (plan.holds and plan.in_time):
+    if not plan.does_job:
         return ()
     rated = merits(result)[0]
-    better = result.holds & result.in_time & ~wise(result) & (rated > rated[plan.index] * (1 + INDISTINCT))
+    better = result.does_job & ~result.wise & (rated > rated[plan.index] * (1 + INDISTINCT))
     if result.problem.objective == "cost":
         bought = result.bought
         better &= bought == bought[plan.index]
@@ -384,7 +383,6 @@ def _napkin_note(result: Result, found: Napkin, smallest: Plan | None) -> str:
 
 def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[str]:
     """What stands between the textbook number and the full answer: cuts, overheads, targets, whole machines."""
-    does = result.holds & result.in_time
     least = int(result.gpus[result.holds].min())
     tried = int(result.gpus[result.gpus >= found.gpus].min())
     if tried > found.gpus:
@@ -392,14 +390,14 @@ def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[st
         yield f"{none} into {found.gpus} is tried; the next is {tried}."
     if tried < least:
         yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
-    if not does.any():
+    if not result.does_job.any():
         yield f"{least} hold every request; none that was tried meets the targets, and the full answer comes nearest."
         return
-    if least < result.gpus[does].min():
+    if least < result.gpus[result.does_job].min():
         fastest = best_index(result, among=result.holds & (result.gpus == least))
         slow = result.plan(cast(int, fastest))
         yield f"{least} hold every request ({slow.layout}): {_limit(result, slow.index)}"
-    if note := fewer_would_do(result, smallest, among=does):
+    if note := fewer_would_do(result, smallest, among=result.does_job):
         yield note
 
 
@@ -427,7 +425,7 @@ def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[La
     plan = None if index is None else result.plan(index)
     problem = result.problem
     offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
-    fewest = smallest_index(result, among=result.holds & result.in_time)
+    fewest = smallest_index(result, among=result.does_job)
     smallest = plan if fewest is None else result.plan(fewest)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(

@@ -61,9 +61,7 @@ def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]
         ("holds", "holds every asked request at full length", result.holds),
     ]
     if result.problem.workload.ttft or result.problem.workload.tpot:
-        steps.append(
-            ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
-        )
+        steps.append(("meets targets", "holds every request and meets the targets", result.does_job))
     rungs = [_rung(result, name, meaning, among, offers) for name, meaning, among in steps]
     return (*rungs, _surviving_rung(result, meaning=steps[-1][1], offers=offers))
 

@@ -35,6 +35,8 @@ CUT_NAMES = {
     "decode_context": "DCP",
 }
 """Layout fields in the order they are named, with their short names."""
+FORBIDDING = ("tensor-spans", "pipeline-inside", "pipeline-needless")
+"""Warnings that keep a layout from being recommended while another one does the job."""
 LONG_PROMPT = 32_768
 """Prompt tokens from which context parallelism is tried on its own account."""
 
@@ -298,6 +300,11 @@ class Plan:
         """Legal, and both targets are met."""
         return bool(self.result.in_time[self.index])
 
+    @property
+    def does_job(self) -> bool:
+        """It holds every asked request and meets both targets."""
+        return self.holds and self.in_time
+
     @cached_property
     def memory(self) -> Memory:
         """Of its worst rank."""
@@ -393,6 +400,16 @@ class Result:
         return self.legal & (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
 
     @cached_property
+    def does_job(self) -> Mask:
+        """Layouts that hold every asked request and meet both targets, [layouts]."""
+        return self.holds & self.in_time
+
+    @cached_property
+    def wise(self) -> Mask:
+        """Layouts free of the warnings that forbid a recommendation, [layouts]."""
+        return cast(Mask, ~np.logical_or.reduce([self.warnings[name] for name in FORBIDDING]))
+
+    @cached_property
     def families(self) -> Any:
         """The family of each layout, [layouts]."""
         return families(self.layout)
@@ -468,7 +485,7 @@ class Result:
     def _staged_gain(self, index: int) -> float:
         """Tokens/s of one layout over the most of those without stages that do the job on as many GPUs, less one; 0:
         none does."""
-        flat = self.holds & self.in_time & (self.layout.pipeline == 1) & (self.gpus == self.gpus[index])
+        flat = self.does_job & (self.layout.pipeline == 1) & (self.gpus == self.gpus[index])
         rate = self.at_asked(self.serving.tokens_per_s)
         return float(rate[index] / rate[flat].max() - 1) if flat.any() else 0.0
 

@@ -31,9 +31,9 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
     Args:
         error: how far the time per token of a layout may be off, relative; 0: it is a bound.
     """
-    if not (best.holds and best.in_time):
+    if not best.does_job:
         return None
-    does = result.holds & result.in_time & (np.arange(result.shape[0]) != best.index)
+    does = result.does_job & (np.arange(result.shape[0]) != best.index)
     cuts = ("tensor", "data", "pipeline", "context")
     other = np.logical_or.reduce(
         [getattr(result.layout, name) != getattr(best.layout, name) for name in cuts]

@@ -55,7 +55,7 @@ def _cell(result: Result) -> Cell:
     if index is None:
         return Cell(None)
     layout, workload = result.layout.one(index), result.problem.workload
-    if (result.holds & result.in_time)[index]:
+    if result.does_job[index]:
         return Cell(layout)
     times = (
         (result.serving.tpot, workload.tpot, "per token"),
@@ -120,7 +120,7 @@ def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
     while len(found) < MOST_FLIPS:
         tighter = replace(result, problem=_changed(result.problem, tpot=limit))
         index = recommended_index(tighter)
-        if index is None or not (tighter.holds & tighter.in_time)[index]:
+        if index is None or not tighter.does_job[index]:
             break
         reached = float(tighter.at_asked(tighter.serving.tpot)[index])
         found.append((reached, winner(tighter)))

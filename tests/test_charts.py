@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from parplan.choice import AGAINST, passed_over, wise
+from parplan.choice import AGAINST, passed_over
 from parplan.planner import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts
@@ -167,7 +167,7 @@ def test_what_beats_the_recommended_layout_is_said_to_be_unwise(experts: Answer)
     )
     more = result.holds & (user > user[best.index]) & (gpu > gpu[best.index])
     assert sum(layouts.size for layouts in found.values()) == more.sum() > 0
-    assert not wise(result)[found["unwise"]].any()
+    assert not result.wise[found["unwise"]].any()
     assert (np.diff(gpu[found["unwise"]]) <= 0).all()
     assert f"{found['unwise'].size} have a warning on their cards (such as " in off_the_edge(result, best)
     assert PASSED_OVER.keys() == set(AGAINST)

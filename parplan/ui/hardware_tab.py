@@ -128,7 +128,7 @@ def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -
 def _order(option: Option) -> tuple[bool, bool, float, str]:
     """What does the job first, then what has a price, then the cheapest."""
     plan, bill = option.found.plan, option.bill
-    does = plan is not None and plan.holds and plan.in_time
+    does = plan is not None and plan.does_job
     return not does, bill is None, float(bill.cost.per_request) if bill else 0.0, option.found.gpu.label
 
 
