@@ -432,7 +432,7 @@ def _in_between(one: Pass, seconds: float) -> tuple[Term, ...]:
 
 def written_tokens(problem: Problem, chunks: float) -> str:
     """Prompt tokens of one chunk that are not in the prefix cache."""
-    return f"{max(1.0, problem.workload.prompt * (1 - problem.workload.prefix_hit)) / chunks:,.0f}"
+    return f"{problem.workload.new_tokens / chunks:,.0f}"
 
 
 def tokens_per_second(problem: Problem, plan: Plan, *, replicas: int) -> Explanation:

@@ -109,8 +109,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     ttft, tpot, capacity = (
         result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
     )
-    in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
-    enough = result.legal[:, None] & (capacity >= share) & in_time
+    enough = result.legal[:, None] & (capacity >= share) & workload.in_time(ttft=ttft, tpot=tpot)
     first = enough.argmax(axis=1)
     needed, at = replicas[first], batch[first]
     rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]

@@ -395,9 +395,8 @@ class Result:
     @cached_property
     def in_time(self) -> Mask:
         """Legal layouts that meet both targets at the asked concurrency; without targets all do, [layouts]."""
-        workload = self.problem.workload
         ttft, tpot = self.at_asked(self.serving.ttft), self.at_asked(self.serving.tpot)
-        return self.legal & (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
+        return cast(Mask, self.legal & self.problem.workload.in_time(ttft=ttft, tpot=tpot))
 
     @cached_property
     def does_job(self) -> Mask:
@@ -422,9 +421,8 @@ class Result:
     @cached_property
     def timely(self) -> Mask:
         """Of those, the ones that meet both targets; without targets all do, [layouts, batches]."""
-        workload = self.problem.workload
-        tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
-        return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
+        ttft, tpot = self.serving.ttft, self.serving.tpot
+        return cast(Mask, self.possible & self.problem.workload.in_time(ttft=ttft, tpot=tpot))
 
     @cached_property
     def growing(self) -> Mask:

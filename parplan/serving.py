@@ -135,7 +135,7 @@ class Chunked(NamedTuple):
 
 def chunked(workload: Workload, *, step_tokens: Count) -> Chunked:
     """A prompt in chunks of at most one step's tokens, all alike; what the prefix cache holds is skipped."""
-    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
+    new = workload.new_tokens
     chunks = np.ceil(new / step_tokens)
     tokens = new / chunks
     return Chunked(new, chunks, tokens, workload.prompt - new + (new - tokens) / 2)
