@@ -174,7 +174,7 @@ def occasions(problem: Problem, plan: Plan) -> Iterator[Occasion]:
         yield "transfer"
     if plan.gpus > 1:
         yield "company"
-    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+    if any(isinstance(mixer, Compressed) for mixer in problem.transformer.mixers):
         yield "compressed"
     yield "always"
 

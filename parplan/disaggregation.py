@@ -131,7 +131,7 @@ def sent_bytes(transformer: Transformer, precision: Precision, *, layout: Layout
     """
     held = sum(
         count * cache_share(block.mixer, layout=layout) * cache_bytes(block.mixer, precision, length=prompt)
-        for count, block in zip(transformer.counts, transformer.blocks, strict=True)
+        for count, block in transformer.kinds
         if block.mixer
     )
     return np.asarray(held / np.asarray(layout.pipeline))

@@ -34,7 +34,7 @@ def eagle_block(transformer: Transformer) -> Block:
     Read 2026-11-30.
     """
     hidden = transformer.hidden
-    mixers = [block.mixer for block in transformer.blocks if block.mixer]
+    mixers = transformer.mixers
     like = next((mixer for mixer in reversed(mixers) if isinstance(mixer, GroupedQuery)), None)
     plain = max((mixer.heads for mixer in mixers if not isinstance(mixer, Recurrent)), default=1)
     heads, kv_heads, width = (

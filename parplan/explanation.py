@@ -26,7 +26,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, kinds
+from parplan.placement import ACTIVATION_BYTES, Placement, Roofline
 from parplan.planner import CUT_NAMES, Plan, Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
@@ -147,7 +147,7 @@ def time_per_token(problem: Problem, plan: Plan) -> Explanation:
 def _weight_parts(one: Pass) -> Iterator[Part]:
     """Matrix products with weights every token uses, by component; and the activations between them."""
     at, held = one.at, dict[Component, float]()
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         for component, parameters in block_share(block, layout=one.layout).items():
             held[component] = held.get(component, 0.0) + count * float(parameters)
     for component, parameters in held.items():
@@ -183,7 +183,7 @@ def _side(one: Pass, amounts: tuple[Factor, ...], *, seconds: float, unit: str, 
 def _expert_parts(one: Pass) -> Iterator[Part]:
     """Routed experts of the busiest GPU, by kind of layer."""
     everyone = int(one.layout.data) * one.tokens
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         if block.experts:
             work = expert_work(block.experts, at=one.at, tokens=everyone)
             yield _expert_part(one, block.experts, work, layers=count, tokens=everyone)
@@ -212,7 +212,7 @@ def _attention_part(one: Pass) -> Part:
     reading, arithmetic = [], []
     peak = one.gpu.peak("bf16")
     length = one.problem.workload.mean_length
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         if block.mixer:
             work = decode_attention(block.mixer, at=one.at, length=length, queries=one.queries)
             amount = cache_share(block.mixer, layout=one.layout) * read_bytes(
@@ -269,7 +269,7 @@ def _message_parts(one: Pass) -> Iterator[Part]:
     count = sum(
         layers
         * ((b.mixer is not None) + (b.dense is not None) + (b.experts is not None and layout.data == 1))
-        for layers, b in kinds(one.transformer)
+        for layers, b in one.transformer.kinds
     )
     logits = float(logit_messages(one.transformer, at=at, tokens=one.tokens))
     lengthwise = float(sequence_messages(one.transformer, at=at, tokens=one.tokens))
@@ -286,7 +286,7 @@ def _message_parts(one: Pass) -> Iterator[Part]:
         _times(one, lengthwise, count=1, noun="exchange"),
         law=sequence_messages,
     )
-    spread = sum(layers for layers, block in kinds(one.transformer) if block.experts)
+    spread = sum(layers for layers, block in one.transformer.kinds if block.experts)
     yield single(
         f"tokens to experts on {layout.width} GPUs and back",
         _times(one, float(step.all_to_all) * kept, count=spread, noun="layers"),
@@ -307,7 +307,7 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
         "starting kernels",
         *(
             one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
-            for count, block in kinds(one.transformer)
+            for count, block in one.transformer.kinds
             if (seconds := float(launch_time(block, at=one.at)))
         ),
         law=launch_time,
@@ -316,7 +316,7 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
         "scaling block by block",
         *(
             one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
-            for count, block in kinds(one.transformer)
+            for count, block in one.transformer.kinds
             if (seconds := float(scaling_time(block, at=one.at)))
         ),
         law=scaling_time,

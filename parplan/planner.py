@@ -170,8 +170,7 @@ def _with_decode_context(layout: Layout, problem: Problem) -> Layout:
     """
     if "decode_context" in problem.fixed or "decode_context" not in problem.engine.cuts:
         return layout
-    kv_heads = min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1)
-    repeats = np.maximum(np.asarray(layout.tensor) // kv_heads, 1)
+    repeats = np.maximum(np.asarray(layout.tensor) // problem.transformer.least_kv_heads, 1)
     inside = np.gcd(repeats, problem.gpu.node)
     return Layout.joined(
         [

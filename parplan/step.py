@@ -27,7 +27,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, kinds, over_layers
+from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, over_layers
 from parplan.transformer import Transformer
 from parplan.units import Count, Number, Seconds, Tokens
 
@@ -144,7 +144,7 @@ def step_of(
     everyone = busy * tokens
     routed = [
         (count, expert_work(block.experts, at=at, tokens=everyone))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.experts
     ]
     nothing = np.zeros(np.shape(at.layout.tensor))
@@ -253,7 +253,7 @@ def decode_step(
     cached, queries = np.asarray(length, dtype=float), draft + 1
     parts = [
         (count, decode_attention(block.mixer, at=at, length=cached, queries=queries))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.mixer
     ]
     step = step_of(
@@ -299,7 +299,7 @@ def prefill_step(
     new, cached = np.asarray(tokens, dtype=float), np.asarray(prior, dtype=float)
     parts = [
         (count, prefill_attention(block.mixer, at=at, tokens=new, prior=cached))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.mixer
     ]
     done = step_of(

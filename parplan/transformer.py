@@ -439,11 +439,26 @@ class Transformer(Value):
         """Layers of each kind, in the order of `blocks`."""
         return tuple(self.sequence.count(index) for index in range(len(self.blocks)))
 
+    @property
+    def kinds(self) -> tuple[tuple[int, Block], ...]:
+        """Kinds of layer with the number of layers of each."""
+        return tuple(zip(self.counts, self.blocks, strict=True))
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """The token mixer of every kind of layer that has one."""
+        return tuple(block.mixer for block in self.blocks if block.mixer)
+
+    @property
+    def least_kv_heads(self) -> int:
+        """KV heads of the attention that tensor parallelism repeats first; a latent is one."""
+        return min((mixer.kv_heads for mixer in self.mixers), default=1)
+
     @cached_property
     def components(self) -> dict[Component, int]:
         """Parameters by component, of everything an engine loads to serve (no MTP layers)."""
         total: dict[Component, int] = {"embedding": self.embedding}
-        for block, count in zip(self.blocks, self.counts, strict=True):
+        for count, block in self.kinds:
             for component, parameters in block.parameters().items():
                 total[component] = total.get(component, 0) + count * parameters
         total["norms"] = total.get("norms", 0) + self.final_norm
@@ -470,7 +485,7 @@ class Transformer(Value):
     @property
     def active_parameters(self) -> int:
         """Parameters one token uses: total less idle experts, towers and lookup tables."""
-        idle = sum(count * block.inactive for block, count in zip(self.blocks, self.counts, strict=True))
+        idle = sum(count * block.inactive for count, block in self.kinds)
         return self.language_parameters - idle - self.lookup
 
     @property
@@ -481,21 +496,16 @@ class Transformer(Value):
     @property
     def heads(self) -> tuple[int, ...]:
         """Query heads of every attention kind: tensor widths must divide each."""
-        return tuple({b.mixer.heads for b in self.blocks if b.mixer and not isinstance(b.mixer, Recurrent)})
+        return tuple({mixer.heads for mixer in self.mixers if not isinstance(mixer, Recurrent)})
 
     @property
     def index_elements(self) -> float:
         """Elements per token of all sparse-attention indexes."""
-        kinds = zip(self.blocks, self.counts, strict=True)
-        return sum(count * block.mixer.cache.index for block, count in kinds if block.mixer)
+        return sum(count * block.mixer.cache.index for count, block in self.kinds if block.mixer)
 
     def cached_elements(self, length: int) -> float:
         """KV elements one sequence of `length` tokens keeps, states apart; windows as the model defines them."""
-        return sum(
-            count * _elements(block.mixer.cache, length)
-            for block, count in zip(self.blocks, self.counts, strict=True)
-            if block.mixer
-        )
+        return sum(count * _elements(block.mixer.cache, length) for count, block in self.kinds if block.mixer)
 
 
 def _elements(cache: Cache, length: int) -> float:

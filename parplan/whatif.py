@@ -235,7 +235,7 @@ def connected(problem: Problem, layout: Layout) -> Mask:
     SGLang deals the heads of windowed attention anew for another tensor width only where prefill has no pipeline stages
     (disaggregation/common/conn.py at 0.5.23).
     """
-    mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+    mixers = problem.transformer.mixers
     windowed = any(mixer.cache.window for mixer in mixers if isinstance(mixer, GroupedQuery))
     tensor, pipeline = (np.broadcast_to(cut, layout.shape) for cut in (layout.tensor, layout.pipeline))
     dealt = (tensor[:, None] == tensor) | (pipeline == 1)[:, None]

@@ -133,7 +133,7 @@ def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> 
     No config asks for the FP8 cache of compressed attention, and not every version takes it by itself (vLLM PR 54233).
     """
     wanted = problem.precision.kv.name
-    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+    if any(isinstance(mixer, Compressed) for mixer in problem.transformer.mixers):
         return names.get(wanted)
     native = problem.transformer.native_kv if published else None
     by_itself = native or ("fp16" if wanted == "fp16" else "bf16")

@@ -103,7 +103,7 @@ class ModelEntry(Value):
 
 def _mixer_kinds(transformer: Transformer) -> tuple[str, ...]:
     layers: dict[str, int] = {}
-    for block, count in zip(transformer.blocks, transformer.counts, strict=True):
+    for count, block in transformer.kinds:
         if block.mixer is not None:
             kind = mixer_kind(block.mixer)
             layers[kind] = layers.get(kind, 0) + count

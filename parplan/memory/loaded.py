@@ -41,8 +41,8 @@ def rotary_table_bytes(transformer: Transformer, *, profile: MemoryProfile) -> B
     """
     widths = {
         mixer.rope_dim if isinstance(mixer, Latent) else mixer.head_dim
-        for mixer in (block.mixer for block in transformer.blocks)
-        if mixer and not isinstance(mixer, Recurrent)
+        for mixer in transformer.mixers
+        if not isinstance(mixer, Recurrent)
     }
     return transformer.context_length * sum(widths) * profile.rotary_entry
 

@@ -87,7 +87,7 @@ def index_workspace_bytes(transformer: Transformer, *, profile: MemoryProfile, l
 
     Source: vLLM vllm/v1/attention/backends/mla/indexer.py, `get_max_prefill_buffer_size` (40 lengths of 132 bytes).
     """
-    elements = max((block.mixer.cache.index for block in transformer.blocks if block.mixer), default=0.0)
+    elements = max((mixer.cache.index for mixer in transformer.mixers), default=0.0)
     return profile.index_lengths * length * elements * INDEX_BYTES
 
 

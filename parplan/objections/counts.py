@@ -28,17 +28,12 @@ def any_of(parts: Iterable[Any], *, like: Any) -> Any:
 
 def heads(case: Case) -> list[int]:
     """Heads of every kind of layer, recurrent ones included."""
-    return sorted({b.mixer.heads for b in case.transformer.blocks if b.mixer})
+    return sorted({mixer.heads for mixer in case.transformer.mixers})
 
 
 def kv_heads(case: Case) -> list[int]:
     """KV heads of every kind of attention that has some; a latent is no head."""
-    return sorted({b.mixer.kv_heads for b in case.transformer.blocks if isinstance(b.mixer, GroupedQuery)})
-
-
-def least_kv_heads(case: Case) -> int:
-    """KV heads of the attention that repeats first; a latent is one."""
-    return min((b.mixer.kv_heads for b in case.transformer.blocks if b.mixer), default=1)
+    return sorted({mixer.kv_heads for mixer in case.transformer.mixers if isinstance(mixer, GroupedQuery)})
 
 
 def dense_widths(case: Case) -> list[int]:

@@ -24,7 +24,6 @@ from parplan.objections.counts import (
     heads_uneven,
     kv_heads,
     kv_uneven,
-    least_kv_heads,
     legal_tensor,
     mixes,
     nearest_tensor,
@@ -67,13 +66,13 @@ def _attention_fix(case: Case) -> str:
 def _decode_context_wrong(case: Case) -> Any:
     size, tensor = case.layout.decode_context, case.layout.tensor
     return (size > 1) & (
-        (tensor % size != 0) | (size * least_kv_heads(case) > tensor) | _queries_uneven(case)
+        (tensor % size != 0) | (size * case.transformer.least_kv_heads > tensor) | _queries_uneven(case)
     )
 
 
 def _queries_per_head(case: Case) -> list[int]:
     """Query heads that share a KV head, of every kind of attention that has such."""
-    mixers = (block.mixer for block in case.transformer.blocks)
+    mixers = case.transformer.mixers
     return sorted({mixer.heads // mixer.kv_heads for mixer in mixers if isinstance(mixer, GroupedQuery)})
 
 
@@ -88,7 +87,7 @@ def _unshared_layers(case: Case) -> str:
 
     Recurrent states are kept whole beside a cut cache in its newest version (0.33), and refused in 0.20.
     """
-    mixers = [block.mixer for block in case.transformer.blocks if block.mixer]
+    mixers = case.transformer.mixers
     old = case.engine.name != "vllm"
     kinds = {
         "windowed": any(isinstance(m, GroupedQuery) and m.cache.window for m in mixers),
@@ -99,7 +98,11 @@ def _unshared_layers(case: Case) -> str:
 
 
 def _decode_context_reason(case: Case) -> str:
-    size, tensor, heads = whole(case.layout.decode_context), whole(case.layout.tensor), least_kv_heads(case)
+    size, tensor, heads = (
+        whole(case.layout.decode_context),
+        whole(case.layout.tensor),
+        case.transformer.least_kv_heads,
+    )
     if tensor % size:
         return f"DCP{size} does not divide the {tensor} ranks of a tensor group."
     kept = max(tensor // heads, 1)
@@ -114,7 +117,7 @@ def _decode_context_reason(case: Case) -> str:
 
 def _decode_context_fix(case: Case) -> str:
     tensor, queries = whole(case.layout.tensor), gcd(*_queries_per_head(case))
-    sizes = divisors(tensor, limit=max(tensor // least_kv_heads(case), 1))
+    sizes = divisors(tensor, limit=max(tensor // case.transformer.least_kv_heads, 1))
     most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
 

@@ -128,13 +128,13 @@ def _need_rule(need: Need) -> Rule:
 
 def _sparse(case: Case) -> bool:
     """Whether attention reads positions an index chose, or compressed ones."""
-    mixers = [b.mixer for b in case.transformer.blocks if b.mixer and not isinstance(b.mixer, Recurrent)]
+    mixers = [mixer for mixer in case.transformer.mixers if not isinstance(mixer, Recurrent)]
     return any(isinstance(mixer, Compressed) or mixer.sparse_top_k for mixer in mixers)
 
 
 def _compressed_cache(case: Case) -> bool:
     """Whether vLLM would have to keep a compressed cache unquantised where it has no such layout: all but B200."""
-    compressed = any(isinstance(block.mixer, Compressed) for block in case.transformer.blocks)
+    compressed = any(isinstance(mixer, Compressed) for mixer in case.transformer.mixers)
     rows = case.gpu.architecture.startswith("Blackwell") and case.gpu.fabric == "nvlink"
     return (
         compressed

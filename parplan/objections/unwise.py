@@ -18,7 +18,6 @@ from parplan.objections.counts import (
     experts,
     experts_refined,
     experts_uneven,
-    least_kv_heads,
     whole_experts_fix,
     widest_tensor,
 )
@@ -269,10 +268,10 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "kv-repeated",
         "warning",
-        lambda c: c.layout.tensor > least_kv_heads(c) * c.layout.decode_context,
+        lambda c: c.layout.tensor > c.transformer.least_kv_heads * c.layout.decode_context,
         lambda c: (
             f"TP{whole(c.layout.tensor)} is wider than the KV heads: each part of the KV cache is kept "
-            f"{whole(c.layout.tensor) / least_kv_heads(c) / whole(c.layout.decode_context):g} times."
+            f"{whole(c.layout.tensor) / c.transformer.least_kv_heads / whole(c.layout.decode_context):g} times."
         ),
         always(
             "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."
