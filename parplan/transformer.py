@@ -454,7 +454,7 @@ class Transformer(Value):
         """KV heads of the attention that tensor parallelism repeats first; a latent is one."""
         return min((mixer.kv_heads for mixer in self.mixers), default=1)
 
-    @cached_property
+    @property
     def components(self) -> dict[Component, int]:
         """Parameters by component, of everything an engine loads to serve (no MTP layers)."""
         total: dict[Component, int] = {"embedding": self.embedding}
