@@ -322,6 +322,15 @@ class Engine(Value):
     """How wrong the speed constants were found to be. None: they are a bound (`ideal`), not a prediction."""
     sources: tuple[Source, ...] = Field(min_length=1)
 
+    @property
+    def family(self) -> str:
+        """Its name without the version: what shares a speed profile, and is named alike in measurements.
+
+        >>> Engine.model_construct(name="vllm-0.17").family
+        'vllm'
+        """
+        return self.name.partition("-")[0]
+
     def scaled(self, *, memory: float = 1.0, compute: float = 1.0, overhead: float = 1.0) -> "Engine":
         """The same engine with its speed constants moved, see `SpeedProfile.scaled`; with factors of one, itself."""
         if memory == compute == overhead == 1:

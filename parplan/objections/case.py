@@ -106,13 +106,3 @@ def nearest(name: str, size: int, *, legal: Iterable[int]) -> str:
 def joined_gpus(gpu: Gpu) -> int:
     """GPUs that reach each other without the network."""
     return max(gpu.domain, gpu.node)
-
-
-def engine_family(engine: Engine) -> str:
-    """An engine's name without its version.
-
-    >>> from parplan import catalog
-    >>> engine_family(catalog.engines()["vllm-0.17"])
-    'vllm'
-    """
-    return engine.name.partition("-")[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parplan.formats import Component
-from parplan.objections.case import Case, divisors, engine_family, nearest, whole
+from parplan.objections.case import Case, divisors, nearest, whole
 from parplan.transformer import GroupedQuery
 
 VOCABULARY_PADDING = 64
@@ -141,7 +141,7 @@ def experts_uneven(case: Case) -> Any:
 
 def even_experts(case: Case) -> bool:
     """Whether every group must hold the same number of experts."""
-    return case.settings.redundant_experts > 0 or engine_family(case.engine) in ("sglang", "trtllm")
+    return case.settings.redundant_experts > 0 or case.engine.family in ("sglang", "trtllm")
 
 
 def mixes(case: Case) -> bool:
@@ -149,7 +149,7 @@ def mixes(case: Case) -> bool:
 
     SGLang does where no all-to-all backend sends the tokens (PR 8590); copies of experts ask for one.
     """
-    copied = engine_family(case.engine) == "sglang" and case.settings.redundant_experts > 0
+    copied = case.engine.family == "sglang" and case.settings.redundant_experts > 0
     return case.engine.mixed_experts and not copied
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from parplan.objections.case import Case, Rule, always, divisors, engine_family, listed, whole, written_gib
+from parplan.objections.case import Case, Rule, always, divisors, listed, whole, written_gib
 from parplan.objections.counts import (
     any_of,
     block_of,
@@ -246,7 +246,7 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "attention-groups",
         "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
+        lambda c: (c.engine.family == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
         lambda c: (
             f"TensorRT-LLM cuts attention over all {whole(c.layout.width)} GPUs of a layer or repeats it on each "
             f"(enable_attention_dp), not TP{whole(c.layout.tensor)} repeated {whole(c.layout.data)} times."
@@ -281,9 +281,7 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "decode-context-layers",
         "error",
-        lambda c: (
-            (c.layout.decode_context > 1) & (engine_family(c.engine) == "vllm") & bool(_unshared_layers(c))
-        ),
+        lambda c: (c.layout.decode_context > 1) & (c.engine.family == "vllm") & bool(_unshared_layers(c)),
         lambda c: (
             f"vLLM cuts the cache along the sequence only where every layer keeps all of it; {c.transformer.name} has "
             f"{_unshared_layers(c)} layers."

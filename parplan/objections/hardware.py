@@ -7,7 +7,7 @@ import numpy as np
 from parplan.calibration import Engine
 from parplan.formats import LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
-from parplan.objections.case import Case, Rule, always, engine_family
+from parplan.objections.case import Case, Rule, always
 from parplan.transformer import Compressed, Recurrent, Transformer
 
 CAPABILITY = {
@@ -149,7 +149,7 @@ HARDWARE: tuple[Rule, ...] = (
     Rule(
         "trtllm-vendor",
         "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.gpu.vendor != "NVIDIA"),
+        lambda c: (c.engine.family == "trtllm") & (c.gpu.vendor != "NVIDIA"),
         lambda c: f"TensorRT-LLM runs on NVIDIA GPUs only, not on {c.gpu.label}.",
         always("Use vLLM or SGLang."),
         "TensorRT-LLM support matrix",

@@ -350,7 +350,7 @@ def unseen_table(time: str) -> pd.DataFrame:
             {"Engine": engine.label}
             | {words: _errors_words(getattr(errors, kind)) for kind, words in UNSEEN.items()}
             for engine in catalog.engines().values()
-            if engine.errors and "-" not in engine.name
+            if engine.errors and engine.name == engine.family
             for errors in [getattr(engine.errors, time)]
         ]
     )
