@@ -25,6 +25,7 @@ LAYERS: tuple[str, ...] = (
     "drafting",
     "allocator",
     "memory",
+    "problem",
     "fit",
     "placement",
     "matrices",
@@ -40,6 +41,7 @@ LAYERS: tuple[str, ...] = (
     "cost",
     # decisions
     "objections",
+    "search",
     "planner",
     "choice",
     "ladder",

@@ -21,9 +21,9 @@ from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, fewer_would_do, ladder
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
-from parplan.planner import CUT_NAMES, Plan, Result
+from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import written_bytes, written_share, written_time
 from parplan.workload import OBJECTIVES

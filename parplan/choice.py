@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from parplan.planner import CUT_NAMES, FORBIDDING, Counts, Mask, Plan, Result
-from parplan.units import Array, Seconds
+from parplan.layout import CUT_NAMES
+from parplan.planner import FORBIDDING, Plan, Result
+from parplan.units import Array, Counts, Mask, Seconds
 
 INDISTINCT = 0.05
 """Relative difference in speed that two layouts must have before it decides: half the model's measured error."""

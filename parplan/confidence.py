@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from parplan import catalog
 from parplan.calibration import SpeedErrors, TimeErrors
 from parplan.layout import Layout
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.transformer import Transformer
 
 Kind: TypeAlias = Literal["fitted", "pairs", "models", "gpus"]

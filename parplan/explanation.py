@@ -7,7 +7,7 @@ from functools import cached_property
 from parplan.attention import decode_attention, read_bytes
 from parplan.formats import Component
 from parplan.hardware import Gpu
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, GPU_CUTS, Layout
 from parplan.matrices import (
     LOGIT_BYTES,
     LOGIT_PASSES,
@@ -27,7 +27,8 @@ from parplan.messages import (
     stage_messages,
 )
 from parplan.placement import ACTIVATION_BYTES, Placement, Roofline
-from parplan.planner import CUT_NAMES, Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.serving import Prefill, prefill, serve
@@ -51,8 +52,6 @@ COMPONENT_NAMES: dict[Component, str] = {
     "mtp": "drafting layers",
 }
 READING, ARITHMETIC = "reading", "arithmetic"
-MULTIPLIED = ("tensor", "data", "pipeline", "context")
-"""Cuts whose product is the number of GPUs; the others divide the work of the same GPUs."""
 
 
 def mixer_words(mixer: Mixer) -> str:
@@ -467,7 +466,7 @@ def _replicas(replicas: int) -> tuple[Factor, ...]:
 
 def gpu_count(plan: Plan, *, replicas: int) -> Explanation:
     """GPUs of all replicas."""
-    cuts = {name: getattr(plan.layout, field) for field, name in CUT_NAMES.items() if field in MULTIPLIED}
+    cuts = {name: getattr(plan.layout, field) for field, name in CUT_NAMES.items() if field in GPU_CUTS}
     factors = [Factor(size, f"{name} ranks") for name, size in cuts.items() if size > 1] or [Factor(1, "GPU")]
     part = single("ranks of all kinds", Term((*_replicas(replicas), *factors)), law=Layout)
     return Explanation("GPUs", float(plan.gpus * replicas), "GPUs", (part,), ())

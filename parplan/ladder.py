@@ -9,7 +9,8 @@ import numpy as np
 from parplan.choice import fewest, first_by, merits, preferred, smallest_index, why_unwise
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
-from parplan.planner import Mask, Plan, Result
+from parplan.planner import Plan, Result
+from parplan.units import Mask
 
 
 @dataclass(frozen=True)

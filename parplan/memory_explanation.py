@@ -20,7 +20,8 @@ from parplan.memory import (
     stage_activation_bytes,
     stage_graph_bytes,
 )
-from parplan.planner import Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.units import Array

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from parplan.collectives import fast_domain, nodes_spanned, pair_bandwidth
 from parplan.hardware import Gpu
-from parplan.layout import Layout
-from parplan.planner import CUT_NAMES
+from parplan.layout import CUT_NAMES, Layout
 
 FABRICS = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe"}
 NETWORK = "the network"

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 Array: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
 Number: TypeAlias = float | NDArray[Any]
 """A number, or an array of them: every formula is elementwise."""
 

@@ -11,8 +11,11 @@ from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, most_requests
 from parplan.instances import purchases, sequence_bytes, weight_bytes
-from parplan.planner import CUT_NAMES, Plan, Problem, candidate_layouts, deciding_batches, judged
+from parplan.layout import CUT_NAMES, GPU_CUTS
+from parplan.planner import Plan, judged
+from parplan.problem import Problem
 from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
+from parplan.search import candidate_layouts, deciding_batches
 
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
@@ -20,8 +23,6 @@ Change: TypeAlias = tuple[str, dict[str, Any]]
 """Words, and the fields that change."""
 Alternatives: TypeAlias = tuple[Change, ...]
 """Changes of one kind, the mildest first; the first that works is enough."""
-GPU_CUTS = ("tensor", "data", "pipeline", "context")
-"""Layout fields whose product is the GPUs of a replica."""
 
 
 @dataclass(frozen=True)

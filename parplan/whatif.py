@@ -8,9 +8,10 @@ import numpy as np
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
-from parplan.planner import Counts, Mask, Problem, Result, picked, solve
+from parplan.planner import Result, picked, solve
+from parplan.problem import Problem
 from parplan.transformer import GroupedQuery
-from parplan.units import written_time
+from parplan.units import Counts, Mask, written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"

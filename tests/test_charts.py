@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 
 from parplan.choice import AGAINST, passed_over
-from parplan.planner import families
+from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts
 from parplan.ui.curves_tab import compared

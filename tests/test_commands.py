@@ -20,8 +20,10 @@ from parplan import Scenario, catalog
 from parplan.commands import CONFIG_FILE, DIALECTS, HUB_ID, Launch, launch, longest_request, node_count
 from parplan.layout import Layout
 from parplan.memory import Settings
-from parplan.planner import Problem, candidate_layouts, evaluate
+from parplan.planner import evaluate
+from parplan.problem import Problem
 from parplan.scenario import problem_of
+from parplan.search import candidate_layouts
 
 LISTS = Path(__file__).parent / "data" / "engine_flags"
 ENGINES = tuple(DIALECTS)

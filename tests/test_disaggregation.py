@@ -20,7 +20,7 @@ from parplan.disaggregation import (
 )
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
 from parplan.workload import Workload

@@ -10,7 +10,7 @@ from parplan import catalog
 from parplan.fit import LONGEST, Fit, fit, longest_request, most_requests, shortfall
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.scenario import Scenario, plan, problem_of
 from parplan.units import GIB
 from parplan.ways_out import could_hold, ways_out

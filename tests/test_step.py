@@ -17,7 +17,7 @@ from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.matrices import expert_work, experts_touched
 from parplan.placement import Placement
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.step import BOUNDS, Step, decode_step, drafter, prefill_step, waiting_share
 from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
 from parplan.work import all_stages, stage_weight_bytes

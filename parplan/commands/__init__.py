@@ -24,7 +24,7 @@ from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
 from parplan.layout import Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.transformer import Compressed
 
 __all__ = [

@@ -10,7 +10,7 @@ from parplan.commands.shell import MODEL, Word
 from parplan.formats import LINEAR, Component, Format
 from parplan.layout import Cuts, Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.units import Bytes, gib
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")

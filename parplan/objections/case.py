@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parplan.calibration import Engine
 from parplan.formats import Precision
@@ -15,8 +14,6 @@ from parplan.memory import Memory, Settings
 from parplan.transformer import Transformer
 from parplan.units import gib
 from parplan.workload import Workload
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from parplan.layout import Layout
+from parplan.layout import Layout, families
 from parplan.memory import Rank
-from parplan.planner import Plan, Result, families
+from parplan.planner import Plan, Result
 from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme

@@ -7,7 +7,8 @@ import pandas as pd
 import streamlit as st
 
 from parplan.choice import filled, ranking, recommended_index
-from parplan.planner import CUT_NAMES, Result
+from parplan.layout import CUT_NAMES
+from parplan.planner import Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
 from parplan.units import MS
