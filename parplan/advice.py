@@ -254,20 +254,12 @@ def _limit_words(result: Result) -> str:
 def _nearest_failure(result: Result) -> str:
     """Why the layout that comes nearest to working does not; how long a request may be, where that is the matter."""
     index = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
-    nearest, problem = result.plan(index), result.problem
+    nearest = result.plan(index)
     first = nearest.objections[0]
     words = f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
     if first.rule != "one-request":
         return words
-    longest = longest_request(
-        problem.transformer,
-        problem.precision,
-        layout=nearest.layout,
-        gpu=problem.gpu,
-        engine=problem.engine,
-        concurrency=1,
-        settings=problem.settings,
-    )
+    longest = longest_request(result.problem, layout=nearest.layout, concurrency=1)
     return f"{words} It holds one of up to {longest:,} tokens." if longest else words
 
 

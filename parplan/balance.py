@@ -61,16 +61,7 @@ class Balance:
     @cached_property
     def fit(self) -> Fit:
         """What is missing, and the largest concurrency and lengths that do fit; looked for when somebody asks."""
-        return fit(
-            self.plan.memory,
-            transformer=self.problem.transformer,
-            precision=self.problem.precision,
-            layout=self.plan.layout,
-            gpu=self.problem.gpu,
-            engine=self.problem.engine,
-            concurrency=self.concurrency,
-            settings=self.problem.settings,
-        )
+        return fit(self.problem, layout=self.plan.layout, held=self.plan.memory)
 
     @property
     def starts(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from parplan import catalog
 from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
-from parplan.fit import longest_request, most_requests
+from parplan.fit import longest_request, runnable
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.layout import CUT_NAMES, GPU_CUTS
 from parplan.planner import Plan, judged
@@ -144,7 +144,7 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
         return ()
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
     nearest = best.index if best else int(np.argmax(requests))
-    most = most_requests(result.case(nearest).memory)
+    most = int(runnable(result.case(nearest).memory))
     fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
@@ -159,15 +159,7 @@ def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alt
         words: what stands before the length.
     """
     scenario, problem = answer.scenario, answer.result.problem
-    length = longest_request(
-        problem.transformer,
-        problem.precision,
-        layout=answer.result.layout.one(index),
-        gpu=problem.gpu,
-        engine=problem.engine,
-        concurrency=concurrency,
-        settings=problem.settings,
-    )
+    length = longest_request(problem, layout=answer.result.layout.one(index), concurrency=concurrency)
     output = max(round(length * scenario.output / problem.workload.length), 1)
     change = {"concurrency": concurrency, "prompt": length - output, "output": output}
     return ((f"{words} {length:,} tokens", change),) if output < length < problem.workload.length else ()

@@ -14,10 +14,10 @@ from parplan.commands.start import (
     Dialect,
     Launch,
     Start,
+    announced_length,
     asked_formats,
     checkpoint,
     checkpoint_kind,
-    longest_request,
     node_count,
 )
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
@@ -33,8 +33,8 @@ __all__ = [
     "HUB_ID",
     "Checkpoint",
     "Launch",
+    "announced_length",
     "launch",
-    "longest_request",
     "node_count",
 ]
 

@@ -70,7 +70,7 @@ class Start:
     @property
     def length(self) -> int:
         """Longest request to expect, tokens."""
-        return longest_request(self.problem)
+        return announced_length(self.problem)
 
     @property
     def nodes(self) -> int:
@@ -142,7 +142,7 @@ def node_count(layout: Layout, *, node: int) -> int:
     return next((n for n in counts if (gpus // n) % tensor == 0 or tensor % (gpus // n) == 0), gpus)
 
 
-def longest_request(problem: Problem) -> int:
+def announced_length(problem: Problem) -> int:
     """Tokens of the longest request to announce: as set, else the workload's, in whole cache blocks.
 
     Rounding stops at the length the model was made for, which engines refuse to exceed.
