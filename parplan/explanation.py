@@ -9,7 +9,6 @@ from parplan.formats import Component
 from parplan.hardware import Gpu
 from parplan.layout import CUT_NAMES, GPU_CUTS, Layout
 from parplan.matrices import (
-    LOGIT_BYTES,
     LOGIT_PASSES,
     expert_work,
     experts_touched,
@@ -26,7 +25,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline
+from parplan.placement import Placement, Roofline
 from parplan.planner import Plan
 from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Part, Term, single
@@ -34,7 +33,7 @@ from parplan.provenance import Source
 from parplan.serving import Prefill, prefill, serve
 from parplan.step import decode_step, draft_time, waiting_share
 from parplan.transformer import Block, Experts, Mixer, Transformer
-from parplan.work import block_share, cache_share
+from parplan.work import ACTIVATION_BYTES, LOGIT_BYTES, block_share, cache_share
 
 COMPONENT_NAMES: dict[Component, str] = {
     "embedding": "embedding",

@@ -10,10 +10,8 @@ from parplan.layout import Layout
 from parplan.placement import Placement, Roofline
 from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Recurrent, Transformer
 from parplan.units import Count, Number, Seconds, Tokens
-from parplan.work import block_share
+from parplan.work import LOGIT_BYTES, block_share
 
-LOGIT_BYTES = 4.0
-"""Logits are sampled from in 32 bit."""
 LOGIT_PASSES = 4
 """Times sampling goes over the logits: conversion (read, write), softmax, pick. An assumption, not measured."""
 

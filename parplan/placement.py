@@ -14,9 +14,6 @@ from parplan.layout import Layout
 from parplan.transformer import Block, Transformer
 from parplan.units import Array, BytesPerSecond, FlopPerSecond, Number, Seconds
 
-ACTIVATION_BYTES = 2.0
-"""Activations and messages between ranks are 16 bit in every engine modelled."""
-
 
 @dataclass(frozen=True)
 class Placement:

@@ -27,9 +27,10 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, over_layers
+from parplan.placement import Placement, Roofline, over_layers
 from parplan.transformer import Transformer
 from parplan.units import Count, Number, Seconds, Tokens
+from parplan.work import ACTIVATION_BYTES
 
 Bound: TypeAlias = Literal["compute", "memory", "communication", "overhead"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication", "overhead")

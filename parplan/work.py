@@ -15,6 +15,10 @@ from parplan.layout import Layout, stage_bounds
 from parplan.transformer import Block, Cut, Experts, Mixer, Recurrent, Transformer
 from parplan.units import Array, Bytes, Count, Number
 
+ACTIVATION_BYTES = 2.0
+"""Activations, and messages between ranks, are 16 bit in every engine modelled."""
+LOGIT_BYTES = 4.0
+"""Logits are sampled from in 32 bit."""
 INDEX_BYTES = 132 / 128
 """Bytes per element of a sparse-attention index: 8-bit keys with one 32-bit scale per 128, whatever the KV
 format (vLLM vllm/model_executor/models/deepseek_v2.py, `DeepseekV32IndexerCache`, read 2026-11-29)."""
