@@ -25,7 +25,7 @@ from parplan.layout import CUT_NAMES, Layout
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
 from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
-from parplan.units import written_bytes, written_share, written_time
+from parplan.units import counted, written_bytes, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 OUT_OF_MEMORY = ("weights", "one-request")
@@ -77,16 +77,8 @@ def _within(result: Result) -> str:
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def _requests(count: int) -> str:
-    return _counted(count, "request")
-
-
 def _users(count: int) -> str:
-    return f"{_requests(count)} at once"
+    return f"{counted(count, 'request')} at once"
 
 
 def _speed(plan: Plan) -> str:
@@ -166,7 +158,7 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
     memory, workload = plan.memory, result.problem.workload
     found = [
         f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
-        f"{written_bytes(float(memory.pool))} left for KV hold {_requests(int(memory.capacity))} of "
+        f"{written_bytes(float(memory.pool))} left for KV hold {counted(int(memory.capacity), 'request')} of "
         f"{workload.length:,} tokens."
     ]
     return (*found, *(text for rule in RULES for text in rule(result, plan)))
@@ -349,7 +341,7 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
             other = result.plan(index)
             found.append(
                 f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {_requests(int(other.memory.capacity))}."
+                f"holds {counted(int(other.memory.capacity), 'request')}."
             )
     return tuple(found)
 
@@ -362,7 +354,7 @@ def _napkin_note(result: Result, found: Napkin, smallest: Plan | None) -> str:
     )
     most = max(result.problem.budget, int(result.gpus.max()))
     if found.gpus > most:
-        return f"{sums}, more than the {_counted(most, 'GPU')} one replica may use."
+        return f"{sums}, more than the {counted(most, 'GPU')} one replica may use."
     if smallest is None or not smallest.holds:
         nearest = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
         return f"{sums}. {_falls_short(result, nearest)}"
@@ -396,7 +388,7 @@ def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[st
 def _falls_short(result: Result, index: int) -> str:
     """Why a layout does not do; what a GPU loses of the memory the textbook counts on, where memory is the matter."""
     plan = result.plan(index)
-    words = f"On {_counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
+    words = f"On {counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
     if not plan.legal and plan.objections[0].rule not in OUT_OF_MEMORY:
         return words
     lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve

@@ -10,7 +10,7 @@ from parplan.choice import fewest, first_by, merits, preferred, smallest_index, 
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
 from parplan.planner import Plan, Result
-from parplan.units import Mask
+from parplan.units import Mask, counted
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def fewer_would_do(result: Result, found: Plan, *, among: Mask) -> str:
         merits(result), result=result, among=preferred(result, among=among & (result.gpus == least))
     )
     fewer, gpu = result.plan(cast(int, index)), result.problem.gpu
-    words = f"{least} GPU{'s' * (least > 1)} would do ({fewer.layout})"
+    words = f"{counted(least, 'GPU')} would do ({fewer.layout})"
     if (sold := int(sold_gpus(least, gpu=gpu))) < sold_gpus(found.gpus, gpu=gpu):
         return f"{words}, but not be recommended. {why_unwise(fewer)}"
     *others, last = [gpu.node] if least > gpu.node else sizes_sold(gpu)

@@ -16,6 +16,7 @@ from parplan.planner import Plan, judged
 from parplan.problem import Problem
 from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
 from parplan.search import candidate_layouts, deciding_batches
+from parplan.units import counted
 
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
@@ -145,7 +146,7 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
     nearest = best.index if best else int(np.argmax(requests))
     most = int(runnable(result.case(nearest).memory))
-    fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
+    fewer = (f"have at most {counted(most, 'request')} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
     return (*(((fewer,),) if most else ()), *(((*together, *alone),) if together or alone else ()))

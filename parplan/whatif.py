@@ -11,7 +11,7 @@ from parplan.layout import Layout
 from parplan.planner import Result, picked, solve
 from parplan.problem import Problem
 from parplan.transformer import GroupedQuery
-from parplan.units import Counts, Mask, written_time
+from parplan.units import Counts, Mask, counted, written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
@@ -20,8 +20,7 @@ MOST_FLIPS = 12
 
 
 def _name(layout: Layout) -> str:
-    gpus = int(layout.gpus)
-    return f"{layout}, {gpus} GPU{'s' if gpus > 1 else ''}"
+    return f"{layout}, {counted(int(layout.gpus), 'GPU')}"
 
 
 def winner(result: Result) -> str:
@@ -222,7 +221,7 @@ class Apart:
         )
         if self.gain > 1 + INDISTINCT and self.asked < self.busy:
             return (
-                f"Not for {self.asked:,} request{'s' * (self.asked > 1)} at once: {pools}, take about {self.busy:,} to "
+                f"Not for {counted(self.asked, 'request')} at once: {pools}, take about {self.busy:,} to "
                 f"be busy. Then it pays: {rates}."
             )
         pays = "It does not pay" if self.gain < 1 - INDISTINCT else "It hardly matters"

@@ -12,7 +12,7 @@ from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings
 from parplan.transformer import Transformer
-from parplan.units import gib
+from parplan.units import written_bytes
 from parplan.workload import Workload
 
 
@@ -79,9 +79,9 @@ def whole(value: Any) -> int:
     return int(np.asarray(value).reshape(-1)[0])
 
 
-def written_gib(value: Any) -> str:
+def size_words(value: Any) -> str:
     """Bytes of a single layout, in words."""
-    return f"{float(np.asarray(gib(value)).reshape(-1)[0]):,.1f} GiB"
+    return written_bytes(float(np.asarray(value).reshape(-1)[0]))
 
 
 def listed(numbers: Iterable[int]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from parplan.formats import Component
 from parplan.objections.case import Case, divisors, nearest, whole
 from parplan.transformer import GroupedQuery
+from parplan.units import counted
 
 VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
@@ -178,7 +179,7 @@ def even_fix(case: Case) -> str:
     """Groups that divide the experts, or redundant experts that fill the groups."""
     even = [groups for groups in groups_allowed(case) if copies(case) % groups == 0]
     more = -experts(case) % whole(case.layout.expert)
-    return f"Use {spread(case, legal=even)}, or {more} redundant expert{'s' * (more != 1)}."
+    return f"Use {spread(case, legal=even)}, or {counted(more, 'redundant expert')}."
 
 
 def fewer_groups(case: Case) -> str:

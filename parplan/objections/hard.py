@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from parplan.objections.case import Case, Rule, always, divisors, listed, whole, written_gib
+from parplan.objections.case import Case, Rule, always, divisors, listed, size_words, whole
 from parplan.objections.counts import (
     any_of,
     block_of,
@@ -31,6 +31,7 @@ from parplan.objections.counts import (
     whole_experts_fix,
 )
 from parplan.transformer import Compressed, GroupedQuery, Recurrent
+from parplan.units import counted
 
 CUT_WORDS = {
     "tensor": "cut layers by tensor parallelism",
@@ -110,8 +111,8 @@ def _decode_context_reason(case: Case) -> str:
         queries = listed(_queries_per_head(case))
         return f"The {queries} queries that share a KV head do not divide over DCP{size}."
     return (
-        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over {heads} KV "
-        f"head{'s' * (heads > 1)} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
+        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over "
+        f"{counted(heads, 'KV head')} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
     )
 
 
@@ -215,7 +216,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (experts(c) > 0) & (c.settings.redundant_experts > 0) & (c.layout.expert == 1),
         lambda c: (
             f"{c.settings.redundant_experts} redundant experts need whole experts to copy, and this layout cuts every "
-            f"expert over {whole(c.layout.width)} GPU{'s' * (whole(c.layout.width) > 1)}."
+            f"expert over {counted(whole(c.layout.width), 'GPU')}."
         ),
         _copies_fix,
         "vLLM config/parallel.py: enable_expert_parallel must be True to use EPLB",
@@ -305,9 +306,9 @@ HARD: tuple[Rule, ...] = (
         "error",
         lambda c: (c.memory.pool <= 0) | c.memory.overflows,
         lambda c: (
-            f"It does not load: {written_gib(c.memory.weights)} of weights, {written_gib(c.memory.activations)} of "
-            f"activations and {written_gib(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
-            f"of the {written_gib(c.memory.usable - c.memory.reserve)} the engine may use."
+            f"It does not load: {size_words(c.memory.weights)} of weights, {size_words(c.memory.activations)} of "
+            f"activations and {size_words(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
+            f"of the {size_words(c.memory.usable - c.memory.reserve)} the engine may use."
         ),
         always("Use more GPUs per replica, a smaller weight format, or a larger GPU."),
         "memory model",
@@ -318,7 +319,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (c.memory.pool > 0) & ~c.memory.overflows & (c.memory.capacity < 1),
         lambda c: (
             f"The weights load, but one request of {c.workload.length:,} tokens needs "
-            f"{written_gib(c.memory.request)} of KV and only {written_gib(c.memory.pool)} is left."
+            f"{size_words(c.memory.request)} of KV and only {size_words(c.memory.pool)} is left."
         ),
         always("Use shorter requests, a smaller KV format, or more GPUs per replica."),
         "memory model",

@@ -21,7 +21,7 @@ from parplan.objections.counts import (
     whole_experts_fix,
     widest_tensor,
 )
-from parplan.units import Array, written_share, written_time
+from parplan.units import Array, counted, written_share, written_time
 
 CLEAR_GAIN = 0.10
 """Relative gain in tokens/s below which two layouts are not told apart: about the speed model's measured error."""
@@ -214,7 +214,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.workload.concurrency < c.layout.pipeline * c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} cannot keep "
+            f"{counted(c.workload.concurrency, 'request')} cannot keep "
             f"{whole(c.layout.pipeline)} stages{' of every data rank' * (whole(c.layout.data) > 1)} busy."
         ),
         always("Use fewer stages or more concurrent requests."),
@@ -225,7 +225,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.data > 1) & (c.workload.concurrency < c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} leave some of the "
+            f"{counted(c.workload.concurrency, 'request')} leave some of the "
             f"{whole(c.layout.data)} attention replicas without work."
         ),
         always("Use fewer data ranks or more concurrent requests."),
