@@ -16,6 +16,7 @@ from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, limits, memory
+from parplan.placement import Placement
 from parplan.serving import chunked
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
@@ -229,10 +230,7 @@ def prefilling(
     together = packs.reshape(-1, *layout.shape[1:], 1)
     done = prefill_step(
         transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
+        at=Placement(precision, layout, gpu, engine.speed),
         tokens=cut.tokens,
         prior=cut.prior,
         prompts=together,
@@ -291,9 +289,12 @@ def pools(
     )  # fmt: skip
     running = np.maximum(1.0, np.minimum(asked, np.minimum(held.capacity, held.slots)))
     step = decode_step(
-        transformer, precision, layout=seconds, gpu=decode_gpu, engine=engine, batch=running,
-        length=workload.mean_length, draft=workload.draft,
-    )  # fmt: skip
+        transformer,
+        at=Placement(precision, seconds, decode_gpu, engine.speed),
+        batch=running,
+        length=workload.mean_length,
+        draft=workload.draft,
+    )
     tpot = step.total / workload.tokens_per_step
     near = (prefill_gpu == decode_gpu) & (firsts.gpus + seconds.gpus <= decode_gpu.domain)
     transfer = transfer_time(

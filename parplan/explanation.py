@@ -368,10 +368,7 @@ def _prefill(one: Pass) -> Prefill:
     )
     return prefill(
         one.transformer,
-        problem.precision,
-        layout=one.layout,
-        gpu=one.gpu,
-        engine=problem.engine,
+        at=one.at,
         workload=problem.workload,
         step_tokens=told.batched_tokens,
         decode=one.plan.serving.decode.per(1 / kept),
