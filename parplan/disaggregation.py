@@ -97,11 +97,6 @@ class Pools:
         """Output tokens one request sees after its first."""
         return 1 / self.tpot
 
-    @property
-    def mismatch(self) -> Number:
-        """Share by which the slower pool falls behind the faster one; more than `SLACK` where no size matches."""
-        return 1 - self.requests_per_s / np.maximum(self.prefill_rate, self.decode_rate)
-
     def best(
         self, *, ttft: Seconds = np.inf, tpot: Seconds = np.inf, allowed: Any = True
     ) -> tuple[int, ...] | None:

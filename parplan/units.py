@@ -20,7 +20,6 @@ Number: TypeAlias = float | NDArray[Any]
 
 Bytes: TypeAlias = Number
 Seconds: TypeAlias = Number
-Flop: TypeAlias = Number
 FlopPerSecond: TypeAlias = Number
 BytesPerSecond: TypeAlias = Number
 Tokens: TypeAlias = Number
@@ -75,7 +74,6 @@ def _parsed(unit: str) -> Any:
 BytesField = Annotated[float, _parsed("B"), Field(gt=0, allow_inf_nan=False)]
 BytesPerSecondField = Annotated[float, _parsed("B/s"), Field(gt=0, allow_inf_nan=False)]
 FlopPerSecondField = Annotated[float, _parsed("FLOP/s"), Field(gt=0, allow_inf_nan=False)]
-SecondsField = Annotated[float, _parsed("s"), Field(ge=0, allow_inf_nan=False)]
 WattsField = Annotated[float, _parsed("W"), Field(gt=0, allow_inf_nan=False)]
 UsdPerHourField = Annotated[float, _parsed("USD/h"), Field(gt=0, allow_inf_nan=False)]
 
