@@ -187,16 +187,22 @@ def cache_share(mixer: Mixer, *, layout: Layout) -> Number:
     return 1 / cut if isinstance(mixer, Recurrent) else 1 / (cut * np.asarray(layout.decode_context))
 
 
+def sequence_state_bytes(mixer: Recurrent, precision: Precision) -> Bytes:
+    """Bytes one recurrent layer keeps of one sequence, whatever its length: the state, and a convolution's last inputs,
+    which are as wide as the norms."""
+    cache = mixer.cache
+    return cache.state * mixer.state_bytes + cache.convolution * precision.bytes_per_parameter("norms")
+
+
 def cache_bytes(mixer: Mixer, precision: Precision, *, length: Count) -> Bytes:
     """Bytes one layer's cache of one sequence takes as the model defines it, states included, before any cut.
 
     Args:
         length: tokens of the sequence, [...].
     """
+    if isinstance(mixer, Recurrent):
+        return sequence_state_bytes(mixer, precision) + 0.0 * np.asarray(length)
     cache, element = mixer.cache, precision.kv.bytes_per_element
     held = np.minimum(length, cache.window) if cache.window else np.asarray(length)
-    states = cache.convolution * precision.bytes_per_parameter("norms")
-    if isinstance(mixer, Recurrent):
-        states = states + cache.state * mixer.state_bytes
     growing = element * (cache.growing * held + cache.compressed * np.asarray(length))
-    return growing + INDEX_BYTES * cache.index * np.asarray(length) + states
+    return growing + INDEX_BYTES * cache.index * np.asarray(length)
