@@ -15,6 +15,7 @@ LAYERS: tuple[str, ...] = (
     "provenance",
     "formats",
     "hardware",
+    "mixers",
     "transformer",
     "workload",
     "layout",

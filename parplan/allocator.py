@@ -12,7 +12,8 @@ from parplan.calibration import Allocator, Exact, Grouped, TwoPools
 from parplan.drafting import drafting_block, drafting_layers
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.transformer import Compressed, GroupedQuery, Mixer, Recurrent, Transformer
+from parplan.mixers import Compressed, GroupedQuery, Mixer, Recurrent
+from parplan.transformer import Transformer
 from parplan.units import Array, Tokens
 from parplan.work import INDEX_BYTES, Stages, cache_share, sequence_state_bytes
 

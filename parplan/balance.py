@@ -7,9 +7,9 @@ from functools import cached_property
 from parplan.calibration import Occasion
 from parplan.fit import LONGEST, Fit, Shortfall, fit, shortfall
 from parplan.memory import Memory, profiled_encoder
+from parplan.mixers import Compressed
 from parplan.planner import Plan
 from parplan.problem import Problem
-from parplan.transformer import Compressed
 from parplan.units import written_bytes
 
 

@@ -1,6 +1,7 @@
 """What drafts tokens (speculative decoding): a checkpoint's own layers for it, or an EAGLE head where it has none."""
 
-from parplan.transformer import Block, Dense, GroupedQuery, Recurrent, Transformer
+from parplan.mixers import GroupedQuery, Recurrent
+from parplan.transformer import Block, Dense, Transformer
 
 EAGLE_VOCABULARY = 32_000
 """Tokens an EAGLE-3 head can draft: `draft_vocab_size` of published configs for Llama, Qwen, gpt-oss and Kimi alike."""

@@ -25,6 +25,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
+from parplan.mixers import Mixer
 from parplan.placement import Placement, Roofline
 from parplan.planner import Plan
 from parplan.problem import Problem
@@ -32,7 +33,7 @@ from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.serving import Prefill, prefill, serve
 from parplan.step import decode_step, draft_time, waiting_share
-from parplan.transformer import Block, Experts, Mixer, Transformer
+from parplan.transformer import Block, Experts, Transformer
 from parplan.work import ACTIVATION_BYTES, LOGIT_BYTES, block_share, cache_share
 
 COMPONENT_NAMES: dict[Component, str] = {

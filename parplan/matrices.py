@@ -7,8 +7,9 @@ import numpy as np
 
 from parplan.formats import Component
 from parplan.layout import Layout
+from parplan.mixers import Compressed, GroupedQuery, Latent, Recurrent
 from parplan.placement import Placement, Roofline
-from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Recurrent, Transformer
+from parplan.transformer import Block, Experts, Transformer
 from parplan.units import Count, Number, Seconds, Tokens
 from parplan.work import LOGIT_BYTES, block_share
 

@@ -8,9 +8,9 @@ import numpy as np
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
+from parplan.mixers import GroupedQuery
 from parplan.planner import Result, picked, solve
 from parplan.problem import Problem
-from parplan.transformer import GroupedQuery
 from parplan.units import Counts, Mask, counted, written_time
 from parplan.workload import Workload
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from parplan.formats import Component, Precision
 from parplan.layout import Layout, stage_bounds
-from parplan.transformer import Block, Cut, Experts, Mixer, Recurrent, Transformer
+from parplan.mixers import Cut, Mixer, Recurrent
+from parplan.transformer import Block, Experts, Transformer
 from parplan.units import Array, Bytes, Count, Number
 
 ACTIVATION_BYTES = 2.0

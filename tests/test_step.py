@@ -16,10 +16,11 @@ from parplan.formats import Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.matrices import expert_work, experts_touched
+from parplan.mixers import Compressed, GroupedQuery, Recurrent
 from parplan.placement import Placement
 from parplan.problem import chosen_precision
 from parplan.step import BOUNDS, Step, decode_step, drafter, prefill_step, waiting_share
-from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
+from parplan.transformer import Experts, Transformer
 from parplan.work import all_stages, stage_weight_bytes
 
 LLAMA = "meta-llama/Meta-Llama-3.1-70B"

@@ -24,8 +24,8 @@ from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
 from parplan.layout import Layout
 from parplan.memory import Memory
+from parplan.mixers import Compressed
 from parplan.problem import Problem
-from parplan.transformer import Compressed
 
 __all__ = [
     "CONFIG_FILE",

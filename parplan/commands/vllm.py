@@ -7,8 +7,8 @@ from parplan.commands.shell import HEAD, Option, command
 from parplan.commands.start import Dialect, Start, more_than_one, written_gib
 from parplan.layout import Layout
 from parplan.memory import Memory
+from parplan.mixers import Latent
 from parplan.problem import Problem
-from parplan.transformer import Latent
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from parplan.hub.config import transformer_from_config
+from parplan.mixers import Compressed, GroupedQuery, Latent, Mixer, Recurrent
 from parplan.provenance import Source, Value
-from parplan.transformer import Compressed, GroupedQuery, Latent, Mixer, Recurrent, Transformer
+from parplan.transformer import Transformer
 
 HUB_ID = r"^[\w.-]+/[\w.-]+$"
 

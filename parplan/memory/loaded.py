@@ -7,7 +7,8 @@ from parplan.drafting import EAGLE_BYTES, EAGLE_VOCABULARY, eagle_block, last_la
 from parplan.formats import Component, Precision
 from parplan.layout import Layout
 from parplan.memory.settings import Settings
-from parplan.transformer import Latent, Recurrent, Transformer
+from parplan.mixers import Latent, Recurrent
+from parplan.transformer import Transformer
 from parplan.units import Array, Bytes
 from parplan.work import Stages, block_share, stage_weight_bytes
 

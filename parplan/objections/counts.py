@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from parplan.formats import Component
+from parplan.mixers import GroupedQuery
 from parplan.objections.case import Case, divisors, nearest, whole
-from parplan.transformer import GroupedQuery
 from parplan.units import counted
 
 VOCABULARY_PADDING = 64

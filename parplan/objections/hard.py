@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from parplan.mixers import Compressed, GroupedQuery, Recurrent
 from parplan.objections.case import Case, Rule, always, divisors, listed, size_words, whole
 from parplan.objections.counts import (
     any_of,
@@ -30,7 +31,6 @@ from parplan.objections.counts import (
     vocabulary,
     whole_experts_fix,
 )
-from parplan.transformer import Compressed, GroupedQuery, Recurrent
 from parplan.units import counted
 
 CUT_WORDS = {

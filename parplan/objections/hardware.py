@@ -7,8 +7,9 @@ import numpy as np
 from parplan.calibration import Engine
 from parplan.formats import LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
+from parplan.mixers import Compressed, Recurrent
 from parplan.objections.case import Case, Rule, always
-from parplan.transformer import Compressed, Recurrent, Transformer
+from parplan.transformer import Transformer
 
 CAPABILITY = {
     "Volta": 7.0,
