@@ -12,8 +12,10 @@ from parplan.confidence import Confidence, confidence
 from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, Result, candidate_layouts, deciding_batches, judged_side_by_side
+from parplan.planner import Plan, Result, judged_side_by_side
+from parplan.problem import Problem
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
+from parplan.search import candidate_layouts, deciding_batches
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ def weight_bytes(transformer: Transformer, precision: Precision) -> Bytes:
 
 def sequence_bytes(transformer: Transformer, precision: Precision, *, length: Count) -> Bytes:
     """Cache of one sequence of `length` tokens over all layers, as the model defines it, held once."""
-    layers = zip(transformer.blocks, transformer.counts, strict=True)
     return sum(
-        count * cache_bytes(block.mixer, precision, length=length) for block, count in layers if block.mixer
+        count * cache_bytes(block.mixer, precision, length=length)
+        for count, block in transformer.kinds
+        if block.mixer
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from parplan.choice import fewest, first_by, merits, preferred, smallest_index, why_unwise
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
-from parplan.planner import Mask, Plan, Result
+from parplan.planner import Plan, Result
+from parplan.units import Mask, counted
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,7 @@ def ladder(result: Result, *, instances: Iterable[Instance]) -> tuple[Rung, ...]
         ("holds", "holds every asked request at full length", result.holds),
     ]
     if result.problem.workload.ttft or result.problem.workload.tpot:
-        steps.append(
-            ("meets targets", "holds every request and meets the targets", result.holds & result.in_time)
-        )
+        steps.append(("meets targets", "holds every request and meets the targets", result.does_job))
     rungs = [_rung(result, name, meaning, among, offers) for name, meaning, among in steps]
     return (*rungs, _surviving_rung(result, meaning=steps[-1][1], offers=offers))
 
@@ -90,7 +89,7 @@ def fewer_would_do(result: Result, found: Plan, *, among: Mask) -> str:
         merits(result), result=result, among=preferred(result, among=among & (result.gpus == least))
     )
     fewer, gpu = result.plan(cast(int, index)), result.problem.gpu
-    words = f"{least} GPU{'s' * (least > 1)} would do ({fewer.layout})"
+    words = f"{counted(least, 'GPU')} would do ({fewer.layout})"
     if (sold := int(sold_gpus(least, gpu=gpu))) < sold_gpus(found.gpus, gpu=gpu):
         return f"{words}, but not be recommended. {why_unwise(fewer)}"
     *others, last = [gpu.node] if least > gpu.node else sizes_sold(gpu)
@@ -111,8 +110,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     ttft, tpot, capacity = (
         result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
     )
-    in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
-    enough = result.legal[:, None] & (capacity >= share) & in_time
+    enough = result.legal[:, None] & (capacity >= share) & workload.in_time(ttft=ttft, tpot=tpot)
     first = enough.argmax(axis=1)
     needed, at = replicas[first], batch[first]
     rate = needed * np.take_along_axis(result.grid(serving.tokens_per_s), at[:, None], axis=1)[:, 0]

@@ -87,8 +87,7 @@ def prompts_per_step(engine: Engine, *, gpu: Gpu, workload: Workload) -> Number:
 
     Below one where a prompt takes several steps.
     """
-    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
-    return tier_value(engine.memory.batched_tokens, gpu=gpu) / new
+    return tier_value(engine.memory.batched_tokens, gpu=gpu) / workload.new_tokens
 
 
 def state_grid(slots: int) -> Array:

@@ -102,12 +102,9 @@ def unpacked(text: str) -> Mapping[str, object]:
         ConfigError: the string is damaged, too large, or holds no JSON object.
     """
     try:
-        found = unpacked_json(text, most=LARGEST_CONFIG)
+        return unpacked_json(text, most=LARGEST_CONFIG)
     except ValueError as error:
-        raise ConfigError(f"the packed config.json of the link is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError("the packed config.json of the link is not a JSON object")
-    return found
+        raise ConfigError(f"the packed config.json of the link {error}") from error
 
 
 def _handy(config: Any) -> Any:

@@ -70,18 +70,21 @@ def packed_json(value: Any) -> str:
     return base64.urlsafe_b64encode(compressor.compress(compact) + compressor.flush()).decode().rstrip("=")
 
 
-def unpacked_json(text: str, *, most: int) -> Any:
-    """The JSON value of a packed string.
+def unpacked_json(text: str, *, most: int) -> dict[str, Any]:
+    """The JSON object of a packed string.
 
     Args:
         text: from anybody; packed with what is `FAMILIAR` or, as links of 0.1.0 are, without.
         most: bytes that are unpacked; what follows them is cut off.
 
     Raises:
-        ValueError: the string is damaged or too large.
+        ValueError: the string is damaged or too large, or holds no object; the message goes on from what it should be.
     """
     try:
         compressed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        return json.loads(zlib.decompressobj(zdict=FAMILIAR).decompress(compressed, most))
-    except (zlib.error, RecursionError) as error:
-        raise ValueError(str(error)) from error
+        found = json.loads(zlib.decompressobj(zdict=FAMILIAR).decompress(compressed, most))
+    except (ValueError, zlib.error, RecursionError) as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError("is not a JSON object")
+    return found

@@ -2,7 +2,7 @@
 
 from parplan.cost import MILLION, SECONDS_PER_HOUR, cost_per_million_tokens
 from parplan.instances import Napkin, Purchase, napkin
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Term, single
 from parplan.units import TokensPerSecond, Usd
 

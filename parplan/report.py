@@ -11,7 +11,8 @@ from parplan.confidence import Band
 from parplan.cost import Bill
 from parplan.ladder import Rung
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, Result
+from parplan.planner import Plan, Result
+from parplan.problem import Problem
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, Answer, price_terms
 from parplan.traffic import ASSUMED

@@ -46,8 +46,6 @@ def scenario_of(text: str) -> tuple[Scenario | None, list[str]]:
     try:
         fields = unpacked_json(text, most=LARGEST)
     except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
         return None, ["this is not a link to a plan"]
     return from_query({str(key): [str(value)] for key, value in fields.items()})
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
 from parplan.hub.fields import Fields
-from parplan.transformer import GroupedQuery, Latent, Recurrent, Transformer
+from parplan.mixers import GroupedQuery, Latent, Recurrent
+from parplan.transformer import Transformer
 
 ROOT = Path(__file__).parents[1]
 LLAMA: dict[str, Any] = {

@@ -26,9 +26,15 @@ LONGEST_LINK = 2000
 """Characters that mail and chat programs leave whole."""
 
 
-@given(JSON)
+@given(st.dictionaries(st.text(), JSON))
 def test_what_is_packed_comes_back(value: Any) -> None:
     assert unpacked_json(packed_json(value), most=1 << 20) == value
+
+
+@given(JSON.filter(lambda value: not isinstance(value, dict)))
+def test_a_packed_value_that_is_no_object_is_a_value_error(value: Any) -> None:
+    with pytest.raises(ValueError, match="is not a JSON object"):
+        unpacked_json(packed_json(value), most=1 << 20)
 
 
 def test_what_was_packed_without_a_dictionary_is_read() -> None:

@@ -420,8 +420,8 @@ def test_errors_are_those_of_the_report(tab: str) -> None:
     assert errors
     assert page.selectbox[0].value == quantity.label
     assert figures(page)["Median error"] == f"{errors.median * 100:.1f} %"
-    assert figures(page)["Points compared"] == f"{errors.count:,}"
-    assert page.dataframe[0].value["Rows"].sum() == errors.count == len(page.dataframe[-1].value)
+    assert figures(page)["Points compared"] == f"{errors.rows:,}"
+    assert page.dataframe[0].value["Rows"].sum() == errors.rows == len(page.dataframe[-1].value)
     assert page.dataframe[-1].value["Source"].str.len().gt(5).all()
     assert_described(page)
 

@@ -18,11 +18,10 @@ from parplan.objections.counts import (
     experts,
     experts_refined,
     experts_uneven,
-    least_kv_heads,
     whole_experts_fix,
     widest_tensor,
 )
-from parplan.units import Array, written_share, written_time
+from parplan.units import Array, counted, written_share, written_time
 
 CLEAR_GAIN = 0.10
 """Relative gain in tokens/s below which two layouts are not told apart: about the speed model's measured error."""
@@ -215,7 +214,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.workload.concurrency < c.layout.pipeline * c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} cannot keep "
+            f"{counted(c.workload.concurrency, 'request')} cannot keep "
             f"{whole(c.layout.pipeline)} stages{' of every data rank' * (whole(c.layout.data) > 1)} busy."
         ),
         always("Use fewer stages or more concurrent requests."),
@@ -226,7 +225,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.data > 1) & (c.workload.concurrency < c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} leave some of the "
+            f"{counted(c.workload.concurrency, 'request')} leave some of the "
             f"{whole(c.layout.data)} attention replicas without work."
         ),
         always("Use fewer data ranks or more concurrent requests."),
@@ -269,10 +268,10 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "kv-repeated",
         "warning",
-        lambda c: c.layout.tensor > least_kv_heads(c) * c.layout.decode_context,
+        lambda c: c.layout.tensor > c.transformer.least_kv_heads * c.layout.decode_context,
         lambda c: (
             f"TP{whole(c.layout.tensor)} is wider than the KV heads: each part of the KV cache is kept "
-            f"{whole(c.layout.tensor) / least_kv_heads(c) / whole(c.layout.decode_context):g} times."
+            f"{whole(c.layout.tensor) / c.transformer.least_kv_heads / whole(c.layout.decode_context):g} times."
         ),
         always(
             "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."

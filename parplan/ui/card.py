@@ -11,7 +11,8 @@ from parplan.choice import best_index, recommended_index
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
-from parplan.planner import Plan, Problem, Result
+from parplan.planner import Plan, Result
+from parplan.problem import Problem
 from parplan.scenario import CUTS, Answer, Scenario, plan
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme

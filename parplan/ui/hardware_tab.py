@@ -20,7 +20,7 @@ from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
 from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain
-from parplan.units import MS
+from parplan.units import MS, counted
 
 FILLED, ALONE = "run more replicas", "stand idle"
 """What the GPUs of a machine do that one deployment does not need."""
@@ -128,7 +128,7 @@ def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -
 def _order(option: Option) -> tuple[bool, bool, float, str]:
     """What does the job first, then what has a price, then the cheapest."""
     plan, bill = option.found.plan, option.bill
-    does = plan is not None and plan.holds and plan.in_time
+    does = plan is not None and plan.does_job
     return not does, bill is None, float(bill.cost.per_request) if bill else 0.0, option.found.gpu.label
 
 
@@ -146,7 +146,7 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
             gpu=option.found.gpu.label,
             name=short_name(option.found.gpu.label),
             vendor=option.found.gpu.vendor,
-            words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
+            words=f"{counted(plan.gpus, 'GPU')}, {plan.layout}<br>{machines(option.bill.purchase)}",
             speed=float(plan.serving.tokens_per_s_per_user),
             usd=float(option.bill.cost.per_million_output),
         )
