@@ -11,6 +11,23 @@ from numpy.typing import NDArray
 Cuts = int | NDArray[np.int64]
 
 
+def replica_gpus(tensor: Cuts, *, data: Cuts, context: Cuts, pipeline: Cuts) -> Any:
+    """GPUs of one replica: its cuts multiplied. Expert and decode-context ranks are the same GPUs, counted once.
+
+        tensor x data x context x pipeline
+
+    Args:
+        tensor: ways attention is cut.
+        data: times attention is repeated.
+        context: ways a long prompt is cut.
+        pipeline: stages.
+
+    >>> replica_gpus(8, data=1, context=1, pipeline=2)
+    16
+    """
+    return tensor * data * context * pipeline
+
+
 @dataclass(frozen=True)
 class Layout:
     """One cut, or many: every field is an int, or an int array that broadcasts with the others.
@@ -36,7 +53,7 @@ class Layout:
     @cached_property
     def gpus(self) -> Any:
         """GPUs of one replica."""
-        return self.tensor * self.data * self.context * self.pipeline
+        return replica_gpus(self.tensor, data=self.data, context=self.context, pipeline=self.pipeline)
 
     @cached_property
     def width(self) -> Any:

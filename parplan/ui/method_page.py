@@ -15,18 +15,22 @@ from parplan import (
     cost,
     drafting,
     instances,
+    layout,
     load,
     matrices,
     memory,
     messages,
     placement,
+    replicas,
     serving,
     step,
     traffic,
+    waiting,
     work,
 )
 
 CHAPTERS: dict[str, ModuleType] = {
+    "Layout": layout,
     "Work": work,
     "Memory": memory,
     "Cache": allocator,
@@ -39,7 +43,9 @@ CHAPTERS: dict[str, ModuleType] = {
     "One step": step,
     "Serving": serving,
     "Load": load,
+    "Waiting": waiting,
     "Traffic": traffic,
+    "Replicas": replicas,
     "Buying": instances,
     "Cost": cost,
 }
