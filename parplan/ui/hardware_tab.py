@@ -18,6 +18,7 @@ from parplan.instances import Purchase, purchases
 from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
+from parplan.report import in_one_line
 from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, theme
@@ -161,7 +162,11 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
         st.text("No GPU with a known price holds every request.")
         return False
     chosen = answer.result.problem.gpu.label
-    draw(cost_against_speed(spots, chosen=chosen, theme=theme()), key="hardware")
+    draw(
+        cost_against_speed(spots, chosen=chosen, theme=theme()),
+        key="hardware",
+        about=in_one_line(answer.result.problem),
+    )
     return True
 
 

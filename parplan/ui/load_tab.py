@@ -24,6 +24,7 @@ from parplan.load_explanation import (
 from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import Work, machines_needed
+from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
 from parplan.ui import explain, prices
@@ -60,7 +61,7 @@ def show(answer: Answer) -> None:
             lambda: {"": explained(found, answer, best)}, key="_explain_load", label="Explain these figures"
         )
     st.text(" ".join(filter(None, (_taken(answer), replica.words, _next(found, scenario)))))
-    draw(first_token_against_rate(found, theme=theme()), key="load")
+    draw(first_token_against_rate(found, theme=theme()), key="load", about=in_one_line(answer.result.problem))
     st.caption(plain(f"{ASSUMED} {band_words(answer, best)}"))
     if replica.bearable and scenario.rate:
         _bill(found, answer)
