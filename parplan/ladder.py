@@ -11,6 +11,9 @@ from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviving
 from parplan.planner import Mask, Plan, Result
 
+SURVIVES = "survives"
+"""The step that goes on with one machine lost."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -121,7 +124,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     index = first_by([rate], result=result, among=among, bought=bought)
     meaning = f"{meaning}, in equal replicas, also while any one machine is lost"
     if index is None:
-        return Rung("survives", meaning, None, ())
+        return Rung(SURVIVES, meaning, None, ())
     on, found = int(needed[index]), result.asking(int(at[index])).plan(index)
     one = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
-    return Rung("survives", meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)
+    return Rung(SURVIVES, meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)

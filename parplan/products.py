@@ -83,8 +83,8 @@ def described(law: Callable[..., Any], name: str) -> str:
 
 
 def _unshaped(text: str) -> str:
-    """Documentation as one line, without the shapes of arrays."""
-    return SHAPE.sub("", " ".join(text.split()))
+    """Documentation as one line, without the shapes of arrays and without marks."""
+    return SHAPE.sub("", " ".join(text.split())).replace("`", "")
 
 
 def called(law: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ from parplan.cost import (
 )
 from parplan.hardware import Gpu
 from parplan.instances import Napkin, Purchase, bought, gpus_filled, machines_with_spare
+from parplan.ladder import SURVIVES, Rung
 from parplan.planner import Problem
 from parplan.products import Applied, Explanation, Factor, Given, Part, Term, put, single
 from parplan.replicas import instances_needed
@@ -47,13 +48,26 @@ def _machines(law: Callable[..., Count], purchase: Purchase, *, replicas: int, g
         "gpus": put(gpus),
         "instance": Given(purchase.instance.gpus, f"{purchase.instance.gpus:,}, {purchase.instance.name}"),
     }
-    return Applied("machines that takes", law, given, "machines")
+    return Applied("machines it takes", law, given, "machines")
 
 
 machines_needed = partial(_machines, instances_needed)
 """Machines that hold so many replicas, as `instances_needed` counts them."""
 machines_spared = partial(_machines, machines_with_spare)
 """Machines that still do when any one of them is lost, as `machines_with_spare` counts them."""
+
+
+def rung_machines(rung: Rung, purchase: Purchase, *, gpus: int) -> Applied:
+    """Machines that a step of the ladder takes; where one may be lost, all replicas but the spare one go on.
+
+    Args:
+        rung: the step.
+        purchase: a way to buy it.
+        gpus: of one replica.
+    """
+    if rung.name == SURVIVES:
+        return machines_spared(purchase, replicas=rung.replicas - 1, gpus=gpus)
+    return machines_needed(purchase, replicas=rung.replicas, gpus=gpus)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from parplan.load_explanation import (
 )
 from parplan.planner import Problem
 from parplan.products import Applied, Explanation, described
-from parplan.purchase_explanation import machines_needed, machines_spared, napkin_gpus
+from parplan.purchase_explanation import napkin_gpus, rung_machines
 from parplan.scenario import Answer
 from parplan.traffic import Traffic
 from parplan.ui import buy_tab, hardware_tab, load_tab, method_page, prices
@@ -160,10 +160,7 @@ def test_machines_are_as_many_as_the_formula_says_in_whole_lots(answer: Answer) 
     for rung in answer.advice.ladder:
         for one in rung.purchases if rung.plan else ():
             assert rung.plan is not None
-            spared = rung.name == "survives"
-            needed = (machines_spared if spared else machines_needed)(
-                one, replicas=rung.replicas - spared, gpus=rung.plan.gpus
-            )
+            needed = rung_machines(rung, one, gpus=rung.plan.gpus)
             assert bought(one.instance, count=int(needed.value)).count == one.count
 
 

@@ -11,7 +11,7 @@ from parplan.cost import Bill, bill, energy_per_token
 from parplan.explanation import gpu_count
 from parplan.instances import Purchase
 from parplan.ladder import Rung
-from parplan.purchase_explanation import Work, machines_needed, machines_spared, napkin_gpus, token_energy
+from parplan.purchase_explanation import Work, napkin_gpus, rung_machines, token_energy
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import explain, prices
 from parplan.ui.prices import costs, price_day, worth
@@ -105,17 +105,12 @@ def explained(rung: Rung, answer: Answer) -> Mapping[str, explain.Figures]:
         energy = partial(token_energy, gpu, tdp=gpu.tdp, gpus=rung.gpus, rate=rung.tokens_per_s)
         size["J per token"] = explain.Figure(energy, BOUND)
     work = Work(rung.requests_per_s, answer.scenario.prompt, answer.scenario.output)
-    needed = (
-        partial(machines_spared, replicas=rung.replicas - 1)
-        if rung.name == "survives"
-        else partial(machines_needed, replicas=rung.replicas)
-    )
     paid = [one for one in (_paid(rung, purchase, answer.scenario) for purchase in rung.purchases) if one]
     priced = {
         prices.machines(one.purchase): {
             **size,
             **prices.explained(
-                one, work, needed=needed(one.purchase, gpus=found.gpus), scenario=answer.scenario
+                one, work, needed=rung_machines(rung, one.purchase, gpus=found.gpus), scenario=answer.scenario
             ),
         }
         for one in paid

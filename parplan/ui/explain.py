@@ -120,7 +120,7 @@ def button(
 @st.dialog(QUESTION, width="large")
 def _figures(opened: Mapping[str, Figures], key: str) -> None:
     first, *others = opened
-    subject = st.selectbox("Of", list(opened), key=f"{key}_of") if others else first
+    subject = st.selectbox("Machines", list(opened), key=f"{key}_of") if others else first
     figures = opened[subject]
     figure = st.segmented_control(
         "Figure", list(figures), default=next(iter(figures)), required=True, key=key
@@ -150,8 +150,7 @@ def _explanation(explained: Explanation) -> None:
 def terms(explained: Explanation) -> pd.DataFrame:
     """One row for each of the terms next to a figure."""
     rows = [
-        (plain(f"{'↳ ' * min(one.depth, 1)}{one.name}"), plain(one.words), plain(one.what))
-        for one in explained.terms
+        (plain(f"{'↳ ' * one.depth}{one.name}"), plain(one.words), plain(one.what)) for one in explained.terms
     ]
     return pd.DataFrame(rows, columns=["What goes in", "Your number", "What it is"])
 

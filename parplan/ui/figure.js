@@ -49,10 +49,10 @@ function lines(text, most) {
 // A figure as it is saved: on the page's background, which a picture does not have, and with a caption below, since it
 // leaves behind the settings it stands for.
 function captioned({ data, layout, clientWidth: width, picture }) {
-  const size = 11, line = 15, all = lines(picture.caption, (width - 16) / (0.52 * size)), below = all.length * line + 8;
+  const size = 11, line = 15, all = lines(picture.caption, (width - 16) / (0.58 * size)), below = all.length * line + 14;
   const text = all.join("<br>").replaceAll("&", "&amp;").replaceAll(/<(?!br>)/g, "&lt;");
-  const corner = { x: 0, xref: "container", y: 0, yref: "container", yanchor: "bottom", pad: { l: 8, b: 6 } };
   const height = layout.height + below, margin = { ...layout.margin, b: layout.margin.b + below };
+  const corner = { x: 0, xref: "container", y: (below - 8) / height, yref: "container", yanchor: "top", pad: { l: 8 } };
   const title = { text, font: { size }, ...corner };
   return { data, layout: { ...layout, title, width, height, margin, paper_bgcolor: picture.background } };
 }
