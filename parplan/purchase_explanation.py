@@ -80,6 +80,8 @@ class Work:
     """Prompt tokens of a mean request."""
     output: Count
     """Output tokens of a mean request."""
+    named: str = "requests/s answered"
+    """What the rate is."""
 
 
 def _each_hour(purchase: Purchase, *, price: Usd) -> tuple[Factor, ...]:
@@ -124,7 +126,7 @@ def million_price(paid: Bill, work: Work, *, kind: str) -> Explanation:
         (
             *_each_hour(paid.purchase, price=cost.per_hour),
             Factor(SECONDS_PER_HOUR, "seconds an hour", divides=True),
-            Factor(float(work.requests_per_s), "requests/s", divides=True),
+            Factor(float(work.requests_per_s), work.named, divides=True),
             Factor(float(tokens), f"{COUNTED[kind]} each", divides=True),
             Factor(MILLION, COUNTED[kind]),
         )
@@ -139,7 +141,7 @@ def request_price(paid: Bill, work: Work) -> Explanation:
         (
             *_each_hour(paid.purchase, price=paid.cost.per_hour),
             Factor(SECONDS_PER_HOUR, "seconds an hour", divides=True),
-            Factor(float(work.requests_per_s), "requests/s", divides=True),
+            Factor(float(work.requests_per_s), work.named, divides=True),
         )
     )
     part = single("the whole bill over requests", product, law=cost_per_request)

@@ -78,6 +78,7 @@ def test_every_setting_stands_in_every_row_and_makes_the_same_scenario_again(sce
     for _, row in found.iterrows():
         settings = {name: [str(row[name])] for name in Scenario.model_fields if name in found}
         assert from_query(settings) == (scenario, [])
+    assert found.columns.str.casefold().is_unique
     assert found.notna().all()[[name for name in Scenario.model_fields if name in found]].all()
 
 

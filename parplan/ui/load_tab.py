@@ -216,7 +216,8 @@ def bill_explained(paid: Bill, answer: Answer, *, rate: float) -> explain.Figure
     scenario = answer.scenario
     gpus = int(answer.traffic.replica.layout.gpus) if answer.traffic else 1
     needed = machines_needed(paid.purchase, replicas=paid.replicas, gpus=gpus)
-    work = Work(rate, scenario.prompt, scenario.output)
+    named = "requests/s that come" if rate == scenario.rate else "requests/s the replicas bear"
+    work = Work(rate, scenario.prompt, scenario.output, named)
     return prices.explained(paid, work, needed=needed, scenario=scenario)
 
 
