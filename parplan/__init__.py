@@ -57,6 +57,7 @@ LAYERS: tuple[str, ...] = (
     "topology",
     "whatif",
     "traffic",
+    "load_explanation",
     # the outside world
     "packing",
     "own_gpu",

@@ -22,13 +22,19 @@ from parplan.search import candidate_layouts, deciding_batches
 class Elsewhere:
     """A scenario on another GPU."""
 
-    gpu: Gpu
+    problem: Problem
+    """What was planned there."""
     plan: Plan | None
     """The recommended layout. None: nothing runs."""
     confidence: Confidence | None
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
     """The answer in one sentence."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU."""
+        return self.problem.gpu
 
 
 def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
@@ -74,7 +80,7 @@ def _elsewhere(result: Result) -> Elsewhere:
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
     return Elsewhere(
-        gpu=result.problem.gpu,
+        problem=result.problem,
         plan=best,
         confidence=None if best is None else confidence(result.problem, layout=best.layout),
         words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),

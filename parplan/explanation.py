@@ -7,7 +7,7 @@ from functools import cached_property
 from parplan.attention import decode_attention, read_bytes
 from parplan.formats import Component
 from parplan.hardware import Gpu
-from parplan.layout import CUT_NAMES, GPU_CUTS, Layout
+from parplan.layout import CUT_NAMES, GPU_CUTS, Layout, replica_gpus
 from parplan.matrices import (
     LOGIT_PASSES,
     expert_work,
@@ -433,27 +433,31 @@ def written_tokens(problem: Problem, chunks: float) -> str:
 
 def tokens_per_second(problem: Problem, plan: Plan, *, replicas: int) -> Explanation:
     """Output tokens of all replicas: every running request yields its output in its time."""
-    serving, output = plan.serving, problem.workload.output
-    running, rate = float(serving.running), float(serving.requests_per_s)
-    lasts = running / rate
-    part = single(
-        "output",
-        Term(
-            (
-                *_replicas(replicas),
-                Factor(running, "requests at once"),
-                Factor(output, "tokens"),
-                Factor(lasts, "s", divides=True),
-            )
-        ),
-        law=serve,
-    )
+    part = single("output", Term((*_replicas(replicas), *_yielded(problem, plan))), law=serve)
     return Explanation(
         figure="Tokens per second",
-        value=float(serving.tokens_per_s) * replicas,
+        value=float(plan.serving.tokens_per_s) * replicas,
         unit="tokens/s",
         parts=(part,),
         sources=speed_sources(problem),
+    )
+
+
+def tokens_per_second_per_gpu(problem: Problem, plan: Plan) -> Explanation:
+    """Output tokens of one replica over its GPUs."""
+    shared = Factor(plan.gpus, f"GPU{'s' * (plan.gpus != 1)}", divides=True)
+    part = single("output", Term((*_yielded(problem, plan), shared)), law=serve)
+    rate = float(plan.serving.tokens_per_s_per_gpu)
+    return Explanation("Tokens per second and GPU", rate, "tokens/s", (part,), speed_sources(problem))
+
+
+def _yielded(problem: Problem, plan: Plan) -> tuple[Factor, ...]:
+    """What one replica yields a second: the output of all running requests in the time one of them lasts."""
+    running, rate = float(plan.serving.running), float(plan.serving.requests_per_s)
+    return (
+        Factor(running, "requests at once"),
+        Factor(problem.workload.output, "tokens"),
+        Factor(running / rate, "s", divides=True),
     )
 
 
@@ -465,7 +469,7 @@ def gpu_count(plan: Plan, *, replicas: int) -> Explanation:
     """GPUs of all replicas."""
     cuts = {name: getattr(plan.layout, field) for field, name in CUT_NAMES.items() if field in GPU_CUTS}
     factors = [Factor(size, f"{name} ranks") for name, size in cuts.items() if size > 1] or [Factor(1, "GPU")]
-    part = single("ranks of all kinds", Term((*_replicas(replicas), *factors)), law=Layout)
+    part = single("ranks of all kinds", Term((*_replicas(replicas), *factors)), law=replica_gpus)
     return Explanation("GPUs", float(plan.gpus * replicas), "GPUs", (part,), ())
 
 

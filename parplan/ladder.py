@@ -12,6 +12,9 @@ from parplan.instances import Purchase, purchases, sizes_sold, sold_gpus, surviv
 from parplan.planner import Plan, Result
 from parplan.units import Mask, counted
 
+SURVIVES = "survives"
+"""The step that goes on with one machine lost."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -119,7 +122,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     index = first_by([rate], result=result, among=among, bought=bought)
     meaning = f"{meaning}, in equal replicas, also while any one machine is lost"
     if index is None:
-        return Rung("survives", meaning, None, ())
+        return Rung(SURVIVES, meaning, None, ())
     on, found = int(needed[index]), result.asking(int(at[index])).plan(index)
     one = purchases(offers, gpu=result.problem.gpu, gpus=found.gpus)
-    return Rung("survives", meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)
+    return Rung(SURVIVES, meaning, found, surviving(one, replicas=on, gpus=found.gpus), replicas=on + 1)

@@ -22,6 +22,23 @@ GPU_CUTS = ("tensor", "data", "pipeline", "context")
 """Layout fields whose product is the GPUs of a replica; the others divide the work of the same GPUs."""
 
 
+def replica_gpus(tensor: Cuts, *, data: Cuts, context: Cuts, pipeline: Cuts) -> Any:
+    """GPUs of one replica: its cuts multiplied. Expert and decode-context ranks are the same GPUs, counted once.
+
+        tensor x data x context x pipeline
+
+    Args:
+        tensor: ways attention is cut.
+        data: times attention is repeated.
+        context: ways a long prompt is cut.
+        pipeline: stages.
+
+    >>> replica_gpus(8, data=1, context=1, pipeline=2)
+    16
+    """
+    return tensor * data * context * pipeline
+
+
 @dataclass(frozen=True)
 class Layout:
     """One cut, or many: every field is an int, or an int array that broadcasts with the others.
@@ -47,7 +64,7 @@ class Layout:
     @cached_property
     def gpus(self) -> Any:
         """GPUs of one replica."""
-        return self.tensor * self.data * self.context * self.pipeline
+        return replica_gpus(self.tensor, data=self.data, context=self.context, pipeline=self.pipeline)
 
     @cached_property
     def width(self) -> Any:

@@ -1,9 +1,10 @@
 """The same workload on every GPU of the catalogue: how fast, for how much."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -11,11 +12,15 @@ import streamlit as st
 from parplan import catalog
 from parplan.across import Elsewhere, plans_across
 from parplan.cost import Bill, bill, cheapest, energy_per_token, fleets, replicas_held
+from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
 from parplan.planner import Plan
+from parplan.products import Explanation
+from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
+from parplan.report import in_one_line
 from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
-from parplan.ui import inputs, prices
+from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
 from parplan.ui.prices import costs, machines, price_day, worth
@@ -78,7 +83,7 @@ def show(answer: Answer) -> None:
     options.sort(key=_order)
     drawn = _picture(options, answer)
     _notes(options, answer.scenario, drawn=drawn)
-    _table(options, answer)
+    _table(options, answer, filled=spare == FILLED)
 
 
 def _filters(answer: Answer) -> tuple[Sequence[str], Sequence[str], str]:
@@ -157,7 +162,11 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
         st.text("No GPU with a known price holds every request.")
         return False
     chosen = answer.result.problem.gpu.label
-    draw(cost_against_speed(spots, chosen=chosen, theme=theme()), key="hardware")
+    draw(
+        cost_against_speed(spots, chosen=chosen, theme=theme()),
+        key="hardware",
+        about=in_one_line(answer.result.problem),
+    )
     return True
 
 
@@ -190,7 +199,7 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
     st.caption(plain(" ".join(filter(None, notes))))
 
 
-def _table(options: Sequence[Option], answer: Answer) -> None:
+def _table(options: Sequence[Option], answer: Answer, *, filled: bool) -> None:
     ticked = st.dataframe(
         table(options),
         key="hardware_table",
@@ -204,13 +213,56 @@ def _table(options: Sequence[Option], answer: Answer) -> None:
     )
     rows = [row for row in ticked.selection.rows if row < len(options)]
     if rows:
-        gpu = options[rows[0]].found.gpu
+        option = options[rows[0]]
+        gpu = option.found.gpu
         there = answer.scenario.on(gpu.name)
-        st.button(
-            f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
-        )
+        with st.container(horizontal=True):
+            st.button(
+                f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
+            )
+            if option.found.plan:
+                explain.button(
+                    lambda: {"": explained(option, scenario=there, filled=filled)},
+                    key="_explain_row",
+                    label="Explain this row",
+                )
     else:
-        st.caption("Tick a row to plan on that GPU.")
+        st.caption("Tick a row to see how its figures are made, or to plan on that GPU.")
+
+
+def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Figures:
+    """How the figures of a row are made.
+
+    Args:
+        option: the row.
+        scenario: on its GPU.
+        filled: spare GPUs of the machines run more replicas.
+    """
+    problem, found, paid = option.found.problem, option.found.plan, option.bill
+    if found is None:
+        return {}
+    costs_of = _costs_explained(paid, found, scenario, filled=filled) if paid else {}
+    speeds: dict[str, Callable[[], Explanation]] = {
+        "ms/token": partial(time_per_token, problem, found),
+        "First token, ms": partial(time_to_first_token, problem, found),
+        "Tokens/s per GPU": partial(tokens_per_second_per_gpu, problem, found),
+        "GPUs": partial(gpu_count, found, replicas=1),
+    }
+    if (tdp := problem.gpu.tdp) is not None:
+        rate = float(found.serving.tokens_per_s_per_gpu)
+        speeds["J per token"] = partial(token_energy, problem.gpu, tdp=tdp, gpus=1, rate=rate)
+    return {**costs_of, **{name: explain.Figure(made) for name, made in speeds.items()}}
+
+
+def _costs_explained(paid: Bill, found: Plan, scenario: Scenario, *, filled: bool) -> explain.Figures:
+    """The costs of a row, dearest question first."""
+    work = Work(paid.replicas * float(found.serving.requests_per_s), scenario.prompt, scenario.output)
+    replicas = 1 if filled else paid.replicas
+    needed = machines_needed(paid.purchase, replicas=replicas, gpus=found.gpus)
+    figures = prices.explained(paid, work, needed=needed, scenario=scenario)
+    first = {"USD/M output": figures["USD/M output"]}
+    on_them = {"Replicas on them": explain.Figure(partial(replicas_on, paid, gpus=found.gpus))}
+    return first | dict(figures) | (on_them if filled else {})
 
 
 def table(options: Sequence[Option]) -> pd.DataFrame:

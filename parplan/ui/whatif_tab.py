@@ -3,6 +3,7 @@
 import pandas as pd
 import streamlit as st
 
+from parplan.report import in_one_line
 from parplan.scenario import Answer
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
@@ -44,7 +45,11 @@ def _map(answer: Answer) -> None:
     st.markdown("**The recommended layout**")
     found = winner_map(answer.result.problem, prompts=prompts_around(workload.prompt))
     asked = workload.concurrency, workload.prompt
-    draw(prompts_against_requests(found, asked=asked, theme=theme()), key="winner_map")
+    draw(
+        prompts_against_requests(found, asked=asked, theme=theme()),
+        key="winner_map",
+        about=in_one_line(answer.result.problem),
+    )
     if any(cell.words for row in found.cells for cell in row):
         st.caption("Faded: the best there is does not do the job. Point at a cell to see what it misses.")
 
