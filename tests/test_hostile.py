@@ -28,6 +28,7 @@ from parplan.logs import log_figures, scenario_from
 from parplan.own_gpu import own_gpu, packed_gpu, written_gpu
 from parplan.own_model import packed
 from parplan.packing import packed_json
+from parplan.scenario import CUTS
 from parplan.units import MIB
 from parplan.validate import validation, write_rows
 
@@ -220,6 +221,16 @@ def test_the_largest_things_a_link_can_ask_for_are_planned_in_time() -> None:
             with at_most(PLAN_SECONDS):
                 answer = plan(scenario)
             assert answer.advice.verdict
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "ideal"])
+def test_cuts_far_too_wide_are_objected_to(engine: str) -> None:
+    """More ranks, stages or groups than there is anything to cut: no layout runs, and a reason is given."""
+    for cuts in (dict.fromkeys(CUTS, 1152), dict.fromkeys(CUTS, 1151), {"expert": 128}, {"expert": 1152}):
+        answer = plan(Scenario(model="Qwen/Qwen3-235B-A22B", engine=engine, budget=8, **cuts))
+        assert answer.advice.recommended is None
+        assert answer.advice.shortfall
+        json.dumps(answer_json(answer), allow_nan=False)
 
 
 # --- the command line
