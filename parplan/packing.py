@@ -75,13 +75,20 @@ def unpacked_json(text: str, *, most: int) -> Any:
 
     Args:
         text: from anybody; packed with what is `FAMILIAR` or, as links of 0.1.0 are, without.
-        most: bytes that are unpacked; what follows them is cut off.
+        most: bytes it may unpack to; no more are unpacked.
 
     Raises:
-        ValueError: the string is damaged or too large.
+        ValueError: the string is damaged, cut off or too large.
     """
+    unpacker = zlib.decompressobj(zdict=FAMILIAR)
     try:
         compressed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        return json.loads(zlib.decompressobj(zdict=FAMILIAR).decompress(compressed, most))
-    except (zlib.error, RecursionError) as error:
+        unpacked = unpacker.decompress(compressed, most)
+    except zlib.error as error:
         raise ValueError(str(error)) from error
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {most:,} bytes")
+    try:
+        return json.loads(unpacked)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(str(error) if unpacker.eof else "its end is missing") from error

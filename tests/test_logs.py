@@ -499,3 +499,14 @@ def test_measured_overheads_taken_over_bring_the_pool_closer_to_the_log() -> Non
     predicted, told = pool_of(Scenario(**changes)), pool_of(Scenario(**changes | measured_overheads(figures)))
     assert told == pytest.approx(logged, abs=0.05)
     assert abs(told - logged) < abs(predicted - logged)
+
+
+def test_a_text_of_two_engines_is_said_to_be() -> None:
+    """Which one was read, and that the other was not; a log of one engine says nothing of the kind."""
+    both = log_figures(log("vllm-0.22") + "\n" + log("sglang-tp4"))
+    assert any("too: those of" in message for message in both.messages)
+    assert not any(
+        "too:" in message
+        for name in LOGS.glob("*.log")
+        for message in log_figures(name.read_text("utf-8")).messages
+    )

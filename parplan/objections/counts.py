@@ -188,7 +188,9 @@ def even_fix(case: Case) -> str:
 
 def ranks_fix(case: Case) -> str:
     """Groups that divide the layout's GPUs, and the experts where they must."""
-    legal = [groups for groups in groups_allowed(case) if not even_experts(case) or copies(case) % groups == 0]
+    legal = [
+        groups for groups in groups_allowed(case) if not even_experts(case) or copies(case) % groups == 0
+    ]
     return f"Use {spread(case, legal=legal)}."
 
 

@@ -76,9 +76,7 @@ def narrower_tensor(
     return best
 
 
-def _keys(
-    cuts: Iterable[NDArray[np.int64]], *, among: Sequence[NDArray[np.int64]]
-) -> NDArray[np.int64]:
+def _keys(cuts: Iterable[NDArray[np.int64]], *, among: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """One number per layout, the same for the same cuts, [layouts]; small however large the cuts are.
 
     Args:
