@@ -439,6 +439,22 @@ PIECES = [w.mark for w in WORDINGS + SETTINGS] + [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("amount", ["0", "1", "9" * 30])
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda w: f"{w.engine}: {w.shown}"[:70])
+def test_an_amount_no_machine_has_is_told_and_compared_all_the_same(wording: Wording, amount: str) -> None:
+    samples = {"word": "some-word", "flag": "True"}
+    text = PLACE.sub(
+        lambda place: samples.get(QUANTITIES[place[1]].kind, amount) if place[1] else "1", wording.line
+    )
+    try:
+        figures = log_figures(f"{text}\nAvailable KV cache memory: 1 GiB")
+    except LogError:
+        return
+    changes, _ = scenario_from(figures)
+    pairs = compared(figures, predicted_memory(figures, Scenario(**changes)))
+    json.dumps(log_json(figures, pairs), allow_nan=False)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12), st.integers(1, 400))
 def test_any_text_gives_figures_or_a_message(pieces: list[str], times: int) -> None:
