@@ -164,8 +164,9 @@ def recommended_index(result: Result) -> int | None:
 def _miss(result: Result) -> Array:
     """By what factor the worse of both targets is missed, [layouts]; 1 or less: met."""
     workload, serving = result.problem.workload, result.serving
-    ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
-    tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
+    with np.errstate(over="ignore"):  # a target of nothing is missed by an infinite factor
+        ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
+        tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
     return np.asarray(np.maximum(ttft, tpot))
 
 

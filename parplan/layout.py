@@ -73,8 +73,8 @@ class Layout:
 
     @cached_property
     def expert_tensor(self) -> Any:
-        """Ways one expert is cut."""
-        return self.width // self.expert
+        """Ways one expert is cut; whole where there are more groups than GPUs, which is objected to."""
+        return np.maximum(self.width // self.expert, 1)
 
     def __getitem__(self, index: Any) -> "Layout":
         """The layouts at an index, of a layout whose fields are arrays."""

@@ -10,8 +10,8 @@ from parplan.scenario import Scenario
 
 PLACES = ("a", "b", "c", "d")
 """Keys of a comparison's link, one per scenario."""
-LONGEST = 8000
-"""Characters of one scenario's text that are read."""
+LONGEST = 1 << 15
+"""Characters of one scenario's text that are read; the longest link there can be is shorter."""
 LARGEST = 1 << 16
 """Bytes one packed scenario may unpack to."""
 

@@ -139,6 +139,17 @@ def test_an_own_price_beside_discounted_ones_says_so() -> None:
     assert plain("Other GPUs: 25 % off list prices") in words
 
 
+def test_gpus_at_no_cost_are_named_and_not_drawn() -> None:
+    """A logarithmic scale has no place for 0; nothing is drawn for want of a price alone."""
+    page = opened("Hardware", discount="100")
+    assert "at no cost" in said(page)
+    assert "No GPU with a known price" not in said(page)
+    assert len(drawn(page)) == 0
+    page = opened("Hardware", discount="100", gpu_hour="2")
+    assert "at no cost" in said(page)
+    assert [one.alt.partition(".")[0] for one in drawn(page)] == ["Cost against speed on 1 GPU"]
+
+
 def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
     page = opened("Hardware", model="Qwen/Qwen2.5-7B-Instruct")
     busy = page.dataframe[0].value.set_index("GPU")["USD/M output"].dropna()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parplan.formats import LINEAR, Component
-from parplan.hub.fields import ConfigError, Fields
+from parplan.hub.fields import ConfigError, Fields, shown
 from parplan.hub.modules import MOST_MODULES, Names
 from parplan.transformer import Block
 
@@ -187,7 +187,10 @@ def _mixed(quantization: Fields, text: Fields, layers: Layers) -> dict[Component
     for name, choice in listed.items():
         entry = Fields.of(choice, notes=quantization.notes, where="quantized_layers entry")
         stored = ALGORITHMS.get(entry.text("quant_algo"))
-        if stored:
+        if stored is None:
+            algorithm = entry.text("quant_algo")
+            quantization.assume(f"quant_algo {shown(algorithm)} is not known: its layers taken as bf16")
+        else:
             by_format.setdefault(stored, []).append(str(name))
     formats: dict[Component, str] = {}
     for stored, listing in by_format.items():
@@ -240,7 +243,7 @@ def _format(quantization: Fields) -> str | None:
     method = quantization.text("quant_method").lower()
     algorithm = quantization.text("quant_algo").upper()
     if method in METHODS:
-        blocks = quantization.has("weight_block_size")
+        blocks = quantization.items("weight_block_size")
         return "fp8-block" if method == "fp8" and blocks else METHODS[method]
     if algorithm in ALGORITHMS:
         return ALGORITHMS[algorithm]
@@ -289,6 +292,9 @@ def _weights_format(weights: Fields, quantization: Fields) -> str | None:
         return "nvfp4" if group == 16 else "mxfp4"
     if kind == "float" and bits == 8:
         return "fp8-block" if weights.has("block_structure") or weights.text("strategy") == "block" else "fp8"
+    if kind not in ("", "int"):
+        quantization.assume(f"weights of {bits} bits and type {shown(kind)} are not known: taken as bf16")
+        return None
     return None if bits is None else _integer_format(bits, group, quantization)
 
 
@@ -319,11 +325,18 @@ def _set_expert_formats(
     """
     if not layers.holding["routed_experts"]:
         return
-    if "fp4" in (text.text("expert_dtype"), config.text("expert_dtype"), quantization.text("expert_dtype")):
+    said = {fields.text("expert_dtype") for fields in (text, config, quantization)} - {""}
+    if "fp4" in said:
         formats["routed_experts"] = formats["mtp"] = "mxfp4"
-    requantised = ALGORITHMS.get(quantization.text("moe_quant_algo").upper())
-    if requantised:
-        formats["routed_experts"] = requantised
+    elif said - {"fp8"}:
+        quantization.assume(
+            f"expert_dtype {shown(min(said))} is not known: experts taken as all other weights"
+        )
+    algorithm = quantization.text("moe_quant_algo")
+    if algorithm.upper() in ALGORITHMS:
+        formats["routed_experts"] = ALGORITHMS[algorithm.upper()]
+    elif algorithm:
+        quantization.assume(f"moe_quant_algo {shown(algorithm)} is not known: left out")
 
 
 def _kv_format(quantization: Fields) -> str | None:
@@ -331,9 +344,11 @@ def _kv_format(quantization: Fields) -> str | None:
     hit = quantization.found("kv_cache_scheme", "kv_cache_quant_algo")
     if hit is None:
         return None
-    if isinstance(hit[1], str):
-        return ALGORITHMS.get(hit[1].upper())
-    scheme = quantization.part(hit[0])
-    if scheme.number("num_bits") != 8:
-        return None
-    return "int8" if scheme.text("type") == "int" else "fp8"
+    name, said = hit
+    scheme = Fields({}) if isinstance(said, str) else quantization.part(name)
+    if isinstance(said, str) and said.upper() in ALGORITHMS:
+        return ALGORITHMS[said.upper()]
+    if scheme.number("num_bits") == 8:
+        return "int8" if scheme.text("type") == "int" else "fp8"
+    quantization.assume(f"{name} {shown(said)} is not known: the KV cache taken as bf16")
+    return None

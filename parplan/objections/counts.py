@@ -95,7 +95,7 @@ def experts_refined(case: Case) -> Any:
 
     Source: vLLM fused_moe/oracle/fp8.py of 0.33, refine_fp8_moe_block_shape; earlier versions refuse to load.
     """
-    ways, block = np.maximum(case.layout.expert_tensor, 1), block_of(case, "routed_experts")
+    ways, block = case.layout.expert_tensor, block_of(case, "routed_experts")
     if case.engine.name != "vllm" or case.precision.weights["routed_experts"].name != "fp8-block":
         return np.zeros_like(ways, dtype=bool)
     finer = np.gcd(block, case.transformer.hidden)
@@ -180,6 +180,14 @@ def even_fix(case: Case) -> str:
     even = [groups for groups in groups_allowed(case) if copies(case) % groups == 0]
     more = -experts(case) % whole(case.layout.expert)
     return f"Use {spread(case, legal=even)}, or {counted(more, 'redundant expert')}."
+
+
+def ranks_fix(case: Case) -> str:
+    """Groups that divide the layout's GPUs, and the experts where they must."""
+    legal = [
+        groups for groups in groups_allowed(case) if not even_experts(case) or copies(case) % groups == 0
+    ]
+    return f"Use {spread(case, legal=legal)}."
 
 
 def fewer_groups(case: Case) -> str:

@@ -28,6 +28,7 @@ from parplan.objections.counts import (
     legal_tensor,
     mixes,
     nearest_tensor,
+    ranks_fix,
     vocabulary,
     whole_experts_fix,
 )
@@ -243,6 +244,17 @@ HARD: tuple[Rule, ...] = (
         ),
         _groups_fix,
         "vLLM: EP size = TP x DP; SGLang: all-to-all backends, which copies of experts need, set ep = tp",
+    ),
+    Rule(
+        "expert-ranks",
+        "error",
+        lambda c: (experts(c) > 0) & mixes(c) & (c.layout.width % c.layout.expert != 0),
+        lambda c: (
+            f"{whole(c.layout.expert)} groups of experts do not divide the {counted(whole(c.layout.width), 'GPU')} "
+            "that the experts of a layer are spread over."
+        ),
+        ranks_fix,
+        "definition of expert parallelism",
     ),
     Rule(
         "attention-groups",

@@ -146,6 +146,7 @@ def status(plan: Plan | None) -> str:
 
 def _picture(options: Sequence[Option], answer: Answer) -> bool:
     """Whether there was anything to draw."""
+    runs = [option for option in options if option.found.plan and option.found.plan.holds and option.bill]
     spots = [
         Spot(
             gpu=option.found.gpu.label,
@@ -155,11 +156,14 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
             speed=float(plan.serving.tokens_per_s_per_user),
             usd=float(option.bill.cost.per_million_output),
         )
-        for option in options
-        if (plan := option.found.plan) and plan.holds and option.bill
+        for option in runs
+        if (plan := option.found.plan) and option.bill and option.bill.cost.per_million_output
     ]
+    if free := len(runs) - len(spots):
+        st.text(f"Not drawn: {counted(free, 'GPU type')} at no cost; a logarithmic scale has no place for 0.")
     if not spots:
-        st.text("No GPU with a known price holds every request.")
+        if not runs:
+            st.text("No GPU with a known price holds every request.")
         return False
     chosen = answer.result.problem.gpu.label
     draw(
