@@ -69,7 +69,7 @@ def transformer_of(name: str, *, hub: bool) -> Transformer:
             reason = str(error) if isinstance(error, ConfigError) else f"not JSON ({error})"
             raise BadInputError(f"{name}: {reason}") from error
     try:
-        return catalog.model(name).transformer
+        return catalog.transformer(name)
     except catalog.UnknownNameError as error:
         if not hub:
             raise BadInputError(f"{error}; --hub asks the Hub") from error

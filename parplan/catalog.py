@@ -20,6 +20,7 @@ from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, Summary
 from parplan.provenance import Source
+from parplan.transformer import Transformer
 
 ROOT = Path(os.environ.get("PARPLAN_CATALOGS") or Path(__file__).parent.parent / "catalogs").resolve()
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -339,11 +340,32 @@ def model(name: str) -> ModelEntry:
     Raises:
         UnknownNameError: with the nearest known names.
     """
+    return _model_entry(_model_named(name)[1])
+
+
+@cache
+def transformer(name: str) -> Transformer:
+    """The architecture of a Hub-style id, or of an alias, under that very name: an alias is a checkpoint of its own.
+
+    Raises:
+        UnknownNameError: with the nearest known names.
+    """
+    known_as, file = _model_named(name)
+    found = _model_entry(file).transformer
+    return found if known_as == file else found.model_copy(update={"name": known_as})
+
+
+def _model_named(name: str) -> tuple[str, str]:
+    """A name as the catalogue writes it, and the name of its file; letters' case does not matter.
+
+    Raises:
+        UnknownNameError: with the nearest known names.
+    """
     wanted = name.casefold()
     for known in (dict.fromkeys(model_files()), model_aliases()):
         for candidate, stands_for in known.items():
             if candidate.casefold() == wanted:
-                return _model_entry(stands_for or candidate)
+                return candidate, stands_for or candidate
     raise UnknownNameError("model", name, [*model_files(), *model_aliases()])
 
 

@@ -293,7 +293,7 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
     if scenario.model == BY_SIZE:
         active = scenario.active * BILLION if scenario.active else None
         return transformer_of_size(scenario.size * BILLION, active=active)
-    return catalog.model(scenario.model).transformer
+    return catalog.transformer(scenario.model)
 
 
 def leaves_out_towers(transformer: Transformer, *, engine: Engine) -> bool:

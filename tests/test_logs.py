@@ -284,6 +284,18 @@ def test_what_a_log_does_not_say_is_reported() -> None:
     assert log_figures(log("vllm-0.19-tp2")).messages == ()
 
 
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"]
+)
+def test_a_tuned_model_keeps_the_name_the_log_gives_it(name: str) -> None:
+    """It shares its file with the base model; what is started is another checkpoint."""
+    line = "Initializing a V1 LLM engine (v0.21.0) with config: model='{}', tensor_parallel_size=1, dtype=bfloat16\n"
+    line += "Model loading took 14.99 GiB memory and 4.25 seconds"
+    changes, messages = scenario_from(log_figures(line.format(name)))
+    assert changes["model"] == name
+    assert not [message for message in messages if "is taken as" in message]
+
+
 # --- beside the prediction
 
 

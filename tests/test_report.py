@@ -38,6 +38,13 @@ def test_it_holds_the_verdict_the_link_the_day_and_every_section() -> None:
     assert tuple(sections(text)) == EVERYTHING
 
 
+def test_a_model_has_the_name_it_was_chosen_by() -> None:
+    chosen = "meta-llama/Llama-3.1-8B-Instruct"
+    answer = plan(Scenario(model=chosen))
+    assert answer.advice.verdict.startswith("Llama-3.1-8B-Instruct in FP8: ")
+    assert ["Model", chosen] in rows(sections(report(answer, link=LINK, written=DAY))["Asked"])
+
+
 def test_its_figures_are_those_of_the_answer() -> None:
     answer = plan(Scenario(replicas=3, tpot=40))
     best = answer.advice.recommended

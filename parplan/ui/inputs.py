@@ -261,7 +261,7 @@ def _model() -> None:
 
 def _described(name: str) -> str:
     """A model of the catalogue in one line; the selector may have no room for its whole name."""
-    model = catalog.model(name).transformer
+    model = catalog.transformer(name)
     active = f", {count(model.active_parameters)} active" if model.is_moe else ""
     stored = " and ".join(sorted(set(model.native.values()) or {"bf16"}))
     return (
