@@ -164,6 +164,7 @@ def test_a_log_that_names_no_model_is_not_compared_with_some_model(
     told = capsys.readouterr().out
     assert "14.99 GiB" in told
     assert "predicted" in told
+    assert "TP1 (as recommended; the log names no layout)" in told
     assert "No prediction" not in told
 
 
