@@ -171,6 +171,22 @@ def _with_sources(fields: Any, *, path: Path, place: Place) -> dict[str, Any]:
     return found
 
 
+def _with_traits(fields: dict[str, Any], *, path: Path, place: Place) -> dict[str, Any]:
+    """An entry's fields, with sources in the place of the ids it names by trait."""
+    if "sources_where" not in fields:
+        return fields
+    at = (*place, "sources_where")
+    listed = _part(fields["sources_where"], path=path, place=at)
+    return fields | {
+        "sources_where": {
+            trait: tuple(_source(one, path=path, place=(*at, trait, n)) for n, one in enumerate(names))
+            if isinstance(names, list)
+            else names
+            for trait, names in listed.items()
+        }
+    }
+
+
 def _source(name: Any, *, path: Path, place: Place) -> Any:
     """The source of an id; one written out in place stays as it is."""
     if not isinstance(name, str):
@@ -243,7 +259,7 @@ def engines() -> Mapping[str, Engine]:
     }
     found = {}
     for name, fields in _document(path).items():
-        sourced = _with_sources(fields, path=path, place=(name,))
+        sourced = _with_traits(_with_sources(fields, path=path, place=(name,)), path=path, place=(name,))
         speed = sourced.get("speed")
         if speed not in calibrated:
             raise CatalogError(path, (name, "speed"), f"{speed!r} is not in {speeds.name}")

@@ -9,6 +9,7 @@ from parplan.balance import balance
 from parplan.choice import ranking
 from parplan.confidence import Band
 from parplan.cost import Bill
+from parplan.explanation import engine_sources
 from parplan.export import Json, answer_json
 from parplan.ladder import Rung
 from parplan.layout import Layout
@@ -313,7 +314,7 @@ def sources(answer: Answer) -> tuple[Source, ...]:
     formats = (problem.precision.weights[component].sources for component in problem.transformer.components)
     found = (
         *problem.gpu.sources.values(),
-        *problem.engine.sources,
+        *engine_sources(problem),
         *(source for listed in formats for source in listed),
         *problem.precision.kv.sources,
         *(source for listed in bought for source in listed),

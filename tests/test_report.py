@@ -38,6 +38,17 @@ def test_it_holds_the_verdict_the_link_the_day_and_every_section() -> None:
     assert tuple(sections(text)) == EVERYTHING
 
 
+def test_the_report_cites_what_the_plan_rests_on() -> None:
+    llama, oss = (
+        sections(report(plan(Scenario(model=model)), link=LINK, written=DAY))["Sources"].casefold()
+        for model in ("meta-llama/Llama-3.3-70B-Instruct", "openai/gpt-oss-20b")
+    )
+    for word in ("mxfp4", "indexer", "deepseek"):
+        assert word not in llama
+    assert "mxfp4" in oss
+    assert "deepseek" not in oss
+
+
 def test_a_model_has_the_name_it_was_chosen_by() -> None:
     chosen = "meta-llama/Llama-3.1-8B-Instruct"
     answer = plan(Scenario(model=chosen))
