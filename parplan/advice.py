@@ -91,7 +91,7 @@ def _format(result: Result) -> str:
 
 
 def verdict(result: Result, plan: Plan | None) -> str:
-    """The answer in one sentence, with the objective it follows."""
+    """The answer in one sentence, with the objective it follows; where cuts are fixed, that they are."""
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
         return f"{name} does not run on {_limit_words(result)}."
@@ -102,7 +102,8 @@ def verdict(result: Result, plan: Plan | None) -> str:
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
-    return f"{name}: {serves} {OBJECTIVES[result.problem.objective]}: {_speed(plan)}."
+    chosen = _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
+    return f"{name}: {serves} {chosen}: {_speed(plan)}."
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
@@ -182,7 +183,7 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
     enough = smallest_index(result, among=smaller & result.does_job)
     if enough is not None and result.wise[enough]:
         other = result.plan(enough)
-        return (f"At least cost {_gpus(result, other.gpus)} ({other.layout}) would do: {_speed(other)}.",)
+        return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
     gpus = _gpus(result, int(result.gpus[tried]))
     return (f"Fewer do not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",)

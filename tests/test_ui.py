@@ -490,6 +490,15 @@ def test_an_address_with_a_predicted_overhead_opens(query: dict[str, str]) -> No
     assert page.number_input(key="tensor").value == (2 if "tensor" in query else None)
 
 
+def test_what_an_objective_means_stands_below_it() -> None:
+    page = opened(objective="latency")
+    assert any(plain("latency: the one at the lowest latency") in text.value for text in page.sidebar.caption)
+    page.selectbox(key="objective").set_value("cost")
+    run(page)
+    assert any(plain("cost: the one with the fewest GPUs") in text.value for text in page.sidebar.caption)
+    assert shared(page)["objective"] == ["cost"]
+
+
 def test_images_are_asked_about_where_they_can_be_left_out() -> None:
     def asked(**query: str) -> list[str | None]:
         page = opened(**query)

@@ -28,6 +28,7 @@ from parplan.scenario import (
 from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
 from parplan.ui.words import count, plain, sentence
+from parplan.workload import OBJECTIVES
 
 Steps: TypeAlias = tuple[float, ...]
 
@@ -279,6 +280,15 @@ def _exact_numbers() -> None:
                 st.form_submit_button("Use these", on_click=_typed, width="stretch")
 
 
+def _objective() -> None:
+    """What the best layout is. The address has the names of the options as they are shown, so what they mean stands
+    below."""
+    chosen = _choose("objective", "Best layout by")
+    st.caption(
+        plain(next(f"{name}: the one {words}" for name, words in OBJECTIVES.items() if name == chosen))
+    )
+
+
 def _model() -> None:
     chosen = _choose("model", "Model")
     if chosen not in (BY_SIZE, BY_CONFIG):
@@ -373,7 +383,7 @@ def sidebar() -> None:
         with st.grid(2, min_column_width=100):
             _number("ttft", "First token, ms", step=50)
             _number("tpot", "Each token, ms", step=1)
-        _choose("objective", "Best layout by")
+        _objective()
         for title, fields in FOLDED.items():
             with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
                 if group.open or any(_in_use(name) for name in fields):
