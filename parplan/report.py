@@ -277,11 +277,12 @@ def _priced(answer: Answer) -> str:
 def in_one_line(problem: Problem) -> str:
     """What is served, on what, for whom: what a figure without its page has to say."""
     model, workload, precision = problem.transformer, problem.workload, problem.precision
+    each = f" in each of {problem.replicas:,} replicas" if problem.replicas > 1 else ""
     formats = ", ".join(sorted({precision.weights[part].label for part in model.components}))
     return (
         f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {precision.kv.label}, on "
         f"{problem.gpu.label} with {problem.engine.label} {problem.engine.versions}; "
-        f"{counted(workload.concurrency, 'request')} at once of {workload.prompt:,} prompt and "
+        f"{counted(workload.concurrency, 'request')} at once{each} of {workload.prompt:,} prompt and "
         f"{workload.output:,} output tokens"
     )
 

@@ -373,6 +373,7 @@ def problem_of(scenario: Scenario) -> Problem:
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
         objective=objective_asked_for(scenario),
+        replicas=scenario.replicas,
         text_only=text_only,
     )
 

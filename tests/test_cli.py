@@ -168,6 +168,12 @@ def test_a_log_that_names_no_model_is_not_compared_with_some_model(
     assert "No prediction" not in told
 
 
+def test_a_plan_for_people_counts_all_replicas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "replicas=4", "concurrency=80"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once" in first
+
+
 def test_a_plan_for_people_says_what_a_rate_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "rate=10", "peak=2"]) == 0
     answer, lines = plan(Scenario(rate=10, peak=2)), capsys.readouterr().out.splitlines()

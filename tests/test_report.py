@@ -49,6 +49,11 @@ def test_the_report_cites_what_the_plan_rests_on() -> None:
     assert "deepseek" not in oss
 
 
+def test_the_head_counts_all_replicas() -> None:
+    text = report(plan(Scenario(replicas=4, concurrency=80)), link=LINK, written=DAY)
+    assert "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once" in text.partition("\n")[0]
+
+
 def test_a_model_has_the_name_it_was_chosen_by() -> None:
     chosen = "meta-llama/Llama-3.1-8B-Instruct"
     answer = plan(Scenario(model=chosen))
