@@ -17,7 +17,6 @@ from parplan.choice import (
     why_unwise,
 )
 from parplan.fit import longest_request
-from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, fewer_would_do, ladder
@@ -86,8 +85,8 @@ def _speed(plan: Plan) -> str:
 
 
 def _format(result: Result) -> str:
-    main: Component = "routed_experts" if result.problem.transformer.is_moe else "dense_ffn"
-    return result.problem.precision.weights[main].name.upper()
+    problem = result.problem
+    return problem.precision.weights[problem.transformer.main_component].name.upper()
 
 
 def verdict(result: Result, plan: Plan | None) -> str:

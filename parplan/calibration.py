@@ -306,6 +306,27 @@ class Cause(Value):
     """One sentence."""
 
 
+class GroupError(Value):
+    """How far predictions are off for measurements that share something; what they need not share is empty.
+
+    Only measurements count whose time can be compared, see `parplan.validate.UNUSED`.
+    """
+
+    engine: str
+    """All versions together; a family of them where newer ones are without costs its measurements had."""
+    gpu: str
+    model: str
+    """By the name in the catalogue, and ..."""
+    weights: str
+    """... the format of most of its weights."""
+    cut: str
+    """A field of the layout that is above one."""
+    time: Literal["tpot", "ttft"]
+    rows: int = Field(ge=1)
+    off: float = Field(ge=0)
+    """0.1: in the median, predictions are a factor of 1.1 too long or too short."""
+
+
 class TimeErrors(Value):
     """Errors of one kind of time under constants fitted to all rows, and in cross-validation."""
 

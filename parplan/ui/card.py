@@ -67,9 +67,10 @@ def _times(found: Plan, answer: Answer) -> str:
     tpot, ttft = (written_time(float(time)) for time in (found.serving.tpot, found.serving.ttft))
     if known is None:
         return f"{tpot} per token, {ttft} to the first: bounds, not predictions."
+    each, first = known.tpot.words, known.ttft.words
     return (
         f"{tpot} {either_way(known.tpot.relative)} per token, {ttft} {either_way(known.ttft.relative)} to the first: "
-        f"{known.tpot.words}."
+        + (f"{each}." if each == first else f"{each}. To the first token: {first}.")
     )
 
 
