@@ -23,7 +23,8 @@ from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, fewer_would_do, ladder
 from parplan.layout import Layout
-from parplan.objections import CLEAR_GAIN, joined_gpus, objection
+from parplan.memory import default_slots
+from parplan.objections import CLEAR_GAIN, joined_gpus, objection, slots_flag
 from parplan.planner import CUT_NAMES, Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import written_bytes, written_share, written_time
@@ -104,10 +105,12 @@ def verdict(result: Result, plan: Plan | None) -> str:
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
         return f"{name} does not run on {_limit_words(result)}."
-    asked, capacity = result.problem.workload.concurrency, float(plan.memory.capacity)
+    asked = result.problem.workload.concurrency
     on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
     if not plan.holds:
-        return f"{name} on {on} holds {int(capacity):,} of {_users(asked)}."
+        return (
+            f"{name} on {on} {'runs' if plan.short_of_slots else 'holds'} {plan.most:,} of {_users(asked)}."
+        )
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
@@ -129,6 +132,9 @@ def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
         return _nearest_failure(result)
+    if not plan.holds and plan.short_of_slots:
+        waits = objection("waits", result.case(plan.index))
+        return f"{waits.reason} {waits.fix}"
     if not plan.holds:
         return f"Nothing {_within(result)} holds them all at full length. {_spread(result, plan)}"
     if plan.in_time:
@@ -141,7 +147,7 @@ def _missing(result: Result, plan: Plan | None) -> str:
 
 def _spread(result: Result, plan: Plan) -> str:
     """How many replicas of a layout hold all requests between them."""
-    asked, each = result.problem.workload.concurrency, int(plan.memory.capacity)
+    asked, each = result.problem.workload.concurrency, plan.most
     replicas = -(-asked // each)
     return f"{replicas:,} replicas of {plan.layout} hold them between them, {-(-asked // replicas):,} each."
 
@@ -151,6 +157,8 @@ def _limit(result: Result, index: int) -> str:
     plan = result.plan(index)
     if not plan.legal:
         return plan.objections[0].reason
+    if not plan.holds and plan.short_of_slots:
+        return f"it runs {plan.most:,} of {result.problem.workload.concurrency:,} requests, one in each sequence slot."
     if not plan.holds:
         return (
             f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
@@ -344,7 +352,21 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     )
 
 
-RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+def _slots(result: Result, plan: Plan) -> tuple[str, ...]:
+    """That the engine is told to run more requests than it would by itself, where it is."""
+    problem = result.problem
+    default = int(default_slots(problem.settings, profile=problem.engine.memory, gpu=problem.gpu))
+    told = int(plan.memory.slots) // plan.layout.data
+    if problem.settings.max_num_seqs or told <= default:
+        return ()
+    engine, each = problem.engine.label, " on each data rank" * (plan.layout.data > 1)
+    return (
+        f"{engine} runs {default:,} requests at once{each} by itself; its command sets {told:,} sequence slots"
+        f"{slots_flag(problem.engine)}, which take memory of their own.",
+    )
+
+
+RULES = (_fewer, _slots, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 

@@ -104,6 +104,46 @@ def most_requests(held: Memory) -> int:
     return int(runnable(held))
 
 
+def most_at_once(
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    gpu: Gpu,
+    engine: Engine,
+    length: int,
+    concurrency: int,
+    settings: Settings,
+) -> int:
+    """Largest number of requests of one length, up to an asked one, that one layout runs at once.
+
+    Slots take memory of their own: where they follow the requests, fewer of these leave more room for cache.
+
+    Args:
+        concurrency: the asked number.
+    """
+    stages = distinct_stages(transformer, layout=layout)
+
+    def runs(requests: int) -> int:
+        divided = division(
+            transformer,
+            precision,
+            layout=layout,
+            stages=stages,
+            gpu=gpu,
+            engine=engine,
+            length=length,
+            settings=settings.running(requests),
+        )
+        return most_requests(worst_rank(divided, layout=layout, concurrency=requests))
+
+    low, high = 0, concurrency + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) >= middle else (low, middle)
+    return low
+
+
 def longest_request(
     transformer: Transformer,
     precision: Precision,
@@ -121,6 +161,7 @@ def longest_request(
     Many lengths are tried at once, then those between the last that fits and the first that does not.
     """
     stages = distinct_stages(transformer, layout=layout)
+    told = (settings or Settings()).running(concurrency)
 
     def fits(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
         divided = division(
@@ -131,7 +172,7 @@ def longest_request(
             gpu=gpu,
             engine=engine,
             length=lengths,
-            settings=settings or Settings(),
+            settings=told,
         )
         held = worst_rank(divided, layout=layout, concurrency=concurrency)
         return np.asarray(runnable(held) >= np.minimum(concurrency, held.slots))

@@ -109,7 +109,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     share = -(-workload.concurrency // replicas)
     batch = np.searchsorted(result.concurrency, share)
     ttft, tpot, capacity = (
-        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
+        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.runnable)
     )
     in_time = (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
     enough = result.legal[:, None] & (capacity >= share) & in_time

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.calibration import Engine
+from parplan.fit import most_requests, runnable
 from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu, Gpus, Hardware
 from parplan.instances import sold_gpus
@@ -290,8 +291,18 @@ class Plan:
 
     @property
     def holds(self) -> bool:
-        """Legal, and the KV pool holds every asked request at full length."""
+        """Legal, and every asked request runs at once: the KV pool and the sequence slots hold all of them."""
         return bool(self.result.holds[self.index])
+
+    @property
+    def most(self) -> int:
+        """Most requests it runs at once."""
+        return most_requests(self.memory)
+
+    @property
+    def short_of_slots(self) -> bool:
+        """What keeps it from running more at once is its sequence slots, not its KV pool."""
+        return bool(self.memory.slots < self.memory.capacity)
 
     @property
     def in_time(self) -> bool:
@@ -351,9 +362,17 @@ class Result:
         return self.grid(values)[:, self.asked]
 
     def asking(self, batch: int) -> "Result":
-        """The same result seen by somebody who asks for another concurrency of the grid."""
-        workload = self.problem.workload.model_copy(update={"concurrency": int(self.concurrency[batch])})
-        return replace(self, problem=replace(self.problem, workload=workload), asked=batch)
+        """What somebody gets who asks for another concurrency of the grid: the same result, as long as the engine runs
+        so many with the slots it has; else layouts are judged anew, at that concurrency alone, with as many as needed.
+        """
+        concurrency, settings = int(self.concurrency[batch]), self.problem.settings
+        workload = self.problem.workload.model_copy(update={"concurrency": concurrency})
+        problem = replace(self.problem, workload=workload)
+        more = settings.running(concurrency)
+        if more == settings or settings.max_num_seqs or np.min(self.memory.slots) >= concurrency:
+            return replace(self, problem=problem, asked=batch)
+        problem = replace(problem, settings=more)
+        return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
 
     @cached_property
     def gpus(self) -> Counts:
@@ -371,6 +390,12 @@ class Result:
         return cast(Mask, ~np.logical_or.reduce(list(self.errors.values())))
 
     @cached_property
+    def runnable(self) -> Array:
+        """Most requests each layout runs at once: what its KV pool holds, at most one for each sequence slot, [layouts,
+        batches] or broadcast to it."""
+        return np.asarray(runnable(self.memory))
+
+    @cached_property
     def narrower(self) -> Counts:
         """Tensor width that delivers clearly more in replicas on as many GPUs; 0: none, [layouts]."""
         return narrower_tensor(
@@ -382,8 +407,9 @@ class Result:
 
     @cached_property
     def holds(self) -> Mask:
-        """Legal layouts whose KV pool holds every asked request at full length, [layouts]."""
-        return self.legal & (self.at_asked(self.memory.capacity) >= self.problem.workload.concurrency)
+        """Legal layouts that run every asked request at once: their KV pool holds all at full length, and there is a
+        sequence slot for each, [layouts]."""
+        return self.legal & (self.at_asked(self.runnable) >= self.problem.workload.concurrency)
 
     @cached_property
     def in_time(self) -> Mask:
@@ -399,8 +425,8 @@ class Result:
 
     @cached_property
     def possible(self) -> Mask:
-        """Legal layouts at batches their KV pool holds, [layouts, batches]."""
-        return self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
+        """Legal layouts at batches they run at once, [layouts, batches]."""
+        return self.legal[:, None] & (self.grid(self.runnable) >= self.concurrency)
 
     @cached_property
     def timely(self) -> Mask:

@@ -9,7 +9,7 @@ import numpy as np
 from parplan import catalog
 from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
-from parplan.fit import longest_request, most_requests
+from parplan.fit import longest_request, most_at_once
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.planner import CUT_NAMES, Plan, Problem, candidate_layouts, deciding_batches, judged
 from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
@@ -47,13 +47,14 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
     planned and holds.
 
-    Meant for answers that do not: other cuts than the user fixed, smaller formats, a larger share of memory, as many
-    or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first
-    counts.
+    Meant for answers that do not: more sequence slots, other cuts than the user fixed, smaller formats, a larger share
+    of memory, as many or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the
+    same plan the first counts.
     """
     scenario, seen = answer.scenario, [answer.result.problem]
     found: list[WayOut] = []
     for alternatives in (
+        *_more_slots(scenario),
         *_recut(scenario),
         *_smaller(scenario),
         *_fewer_or_shorter(answer),
@@ -94,6 +95,16 @@ def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
     bought = purchases(offers(changed, gpu=problem.gpu), gpu=problem.gpu, gpus=int(result.gpus[smallest]))
     price = next((purchase.price for purchase in bought if purchase.price is not None), inf)
     return WayOut(words, changed, best, verdict(result, best), price)
+
+
+def _more_slots(scenario: Scenario) -> tuple[Alternatives, ...]:
+    """A sequence slot for every request, where the user set fewer, and a step with a token for each."""
+    asked = scenario.concurrency
+    fewer = {name for name in ("slots", "step_tokens") if 0 < getattr(scenario, name) < asked}
+    if not fewer:
+        return ()
+    change = {"slots": asked} | ({"step_tokens": asked} if "step_tokens" in fewer else {})
+    return (((f"let {asked:,} sequences run at once", change),),)
 
 
 def _recut(scenario: Scenario) -> tuple[Alternatives, ...]:
@@ -142,8 +153,17 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     if not possible.any():
         return ()
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
-    nearest = best.index if best else int(np.argmax(requests))
-    most = most_requests(result.case(nearest).memory)
+    nearest, problem = best.index if best else int(np.argmax(requests)), result.problem
+    most = most_at_once(
+        problem.transformer,
+        problem.precision,
+        layout=result.layout.one(nearest),
+        gpu=problem.gpu,
+        engine=problem.engine,
+        length=problem.workload.length,
+        concurrency=problem.workload.concurrency,
+        settings=problem.settings,
+    )
     fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")

@@ -54,7 +54,8 @@ def _cell(result: Result) -> Cell:
     index = recommended_index(result)
     if index is None:
         return Cell(None)
-    layout, workload = result.layout.one(index), result.problem.workload
+    found, workload = result.plan(index), result.problem.workload
+    layout = found.layout
     if (result.holds & result.in_time)[index]:
         return Cell(layout)
     times = (
@@ -70,7 +71,7 @@ def _cell(result: Result) -> Cell:
         ),
         waits=""
         if result.holds[index]
-        else f"holds {int(result.at_asked(result.memory.capacity)[index]):,} of {workload.concurrency:,} requests",
+        else f"{'runs' if found.short_of_slots else 'holds'} {found.most:,} of {workload.concurrency:,} requests",
     )
 
 

@@ -11,12 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest
+from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest, slots_flag
 from parplan.objections.hard import HARD
 from parplan.objections.hardware import HARDWARE, starts
 from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 
 __all__ = [
+    "BY_NAME",
     "CLEAR_GAIN",
     "RULES",
     "Case",
@@ -29,6 +30,7 @@ __all__ = [
     "nearest",
     "objection",
     "objections",
+    "slots_flag",
     "starts",
 ]
 

@@ -108,6 +108,16 @@ def joined_gpus(gpu: Gpu) -> int:
     return max(gpu.domain, gpu.node)
 
 
+SLOT_FLAGS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests", "trtllm": "--max_batch_size"}
+"""What sets the sequence slots of an engine, by family."""
+
+
+def slots_flag(engine: Engine) -> str:
+    """What sets the sequence slots of an engine, as words in brackets; empty for one that cannot be started."""
+    flag = SLOT_FLAGS.get(engine_family(engine))
+    return f" ({flag})" if flag else ""
+
+
 def engine_family(engine: Engine) -> str:
     """An engine's name without its version.
 

@@ -300,6 +300,23 @@ HARD: tuple[Rule, ...] = (
         "catalogue: network",
     ),
     Rule(
+        "slots-step",
+        "error",
+        lambda c: (
+            c.engine.memory.slots_within_step
+            and bool(c.settings.max_num_seqs and c.settings.max_batched_tokens)
+            and (c.settings.max_num_seqs or 0) > (c.settings.max_batched_tokens or 0)
+        ),
+        lambda c: (
+            f"{c.settings.max_num_seqs:,} sequence slots are more than the {c.settings.max_batched_tokens:,} tokens of "
+            f"one step, and {c.engine.label} refuses to start so."
+        ),
+        lambda c: (
+            f"Let a step have {c.settings.max_num_seqs:,} tokens, or leave one of the two to the engine."
+        ),
+        "vLLM config/scheduler.py: max_num_batched_tokens must be greater than or equal to max_num_seqs",
+    ),
+    Rule(
         "weights",
         "error",
         lambda c: (c.memory.pool <= 0) | c.memory.overflows,

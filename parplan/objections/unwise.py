@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.objections.case import Case, Rule, always, joined_gpus, listed, whole
+from parplan.objections.case import Case, Rule, always, joined_gpus, listed, slots_flag, whole
 from parplan.objections.counts import (
     block_of,
     copies,
@@ -120,6 +120,36 @@ def _slots(case: Case) -> int:
     return whole(np.asarray(case.memory.slots) / np.asarray(case.layout.data))
 
 
+def _slots_full(case: Case) -> bool:
+    """Whether it is sequence slots that requests wait for, while there is cache for more."""
+    return bool(np.all(case.memory.slots < case.memory.capacity))
+
+
+def _waits_reason(case: Case) -> str:
+    """How many requests run, and which of the two is full."""
+    asked, held = case.workload.concurrency, np.floor(case.memory.capacity)
+    if not _slots_full(case):
+        return (
+            f"The KV cache holds {whole(held):,} of the {asked:,} requests at full length; the others wait."
+        )
+    room = "all" if np.all(held >= asked) else f"{whole(held):,}"
+    return (
+        f"{case.engine.label} runs {whole(case.memory.slots):,} of the {asked:,} requests at once, one in each "
+        f"sequence slot; the others wait, though the KV cache has room for {room} of them."
+    )
+
+
+def _waits_fix(case: Case) -> str:
+    """More slots where these are full; more cache where that is."""
+    if not _slots_full(case):
+        return "Use more GPUs per replica, a smaller KV format, or replicas."
+    wanted = -(-case.workload.concurrency // whole(case.layout.data))
+    step = case.settings.max_batched_tokens
+    longer = case.engine.memory.slots_within_step and step and step < wanted
+    also = ", and tokens of one step to as many" if longer else ""
+    return f"Set sequence slots to {wanted:,}{slots_flag(case.engine)}{also}; each takes memory of its own."
+
+
 def _expanded(stored: Format, *, gpu: Gpu) -> bool:
     """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
     return stored.bits < UNQUANTISED_BITS and gpu.expands(stored.arithmetic)
@@ -129,12 +159,12 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "waits",
         "warning",
-        lambda c: (c.memory.capacity >= 1) & (c.memory.capacity < c.workload.concurrency),
         lambda c: (
-            f"The KV cache holds {whole(np.floor(c.memory.capacity)):,} of the {c.workload.concurrency:,} requests "
-            "at full length; the others wait."
+            (c.memory.capacity >= 1)
+            & (np.minimum(c.memory.capacity, c.memory.slots) < c.workload.concurrency)
         ),
-        always("Use more GPUs per replica, a smaller KV format, or replicas."),
+        _waits_reason,
+        _waits_fix,
         "memory model",
     ),
     Rule(
@@ -315,7 +345,8 @@ UNWISE: tuple[Rule, ...] = (
             f"{_slots(c):,} slots, but {whole(c.memory.states):,} states fit. It does not start."
         ),
         lambda c: (
-            f"Set sequence slots to {whole(c.memory.states):,} or fewer (--max-num-seqs); it also frees memory."
+            f"Set sequence slots to {whole(c.memory.states):,} or fewer{slots_flag(c.engine)}"
+            f"{'' if c.settings.max_num_seqs else ', as the launch command does'}; it also frees memory."
         ),
         "vLLM config/compilation.py, pull request 38270: max_num_seqs exceeds available Mamba cache blocks",
     ),
