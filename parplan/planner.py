@@ -365,14 +365,39 @@ class Result:
         """What somebody gets who asks for another concurrency of the grid: the same result, as long as the engine runs
         so many with the slots it has; else layouts are judged anew, at that concurrency alone, with as many as needed.
         """
-        concurrency, settings = int(self.concurrency[batch]), self.problem.settings
-        workload = self.problem.workload.model_copy(update={"concurrency": concurrency})
-        problem = replace(self.problem, workload=workload)
-        more = settings.running(concurrency)
-        if more == settings or settings.max_num_seqs or np.min(self.memory.slots) >= concurrency:
+        problem = self._asked_for(batch)
+        if self._has_slots(batch):
             return replace(self, problem=problem, asked=batch)
-        problem = replace(problem, settings=more)
         return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
+
+    def asking_each(self, *, most: int) -> Iterator["Result"]:
+        """The same for every concurrency of the grid up to one; those that need more slots are judged in one pass."""
+        beyond = [
+            batch for batch in range(self.concurrency.size)
+            if self.concurrency[batch] <= most and not self._has_slots(batch)
+        ]  # fmt: skip
+        more = None
+        if len(beyond) > 1 and self.problem.objective != "throughput":
+            counts = self.concurrency[beyond]
+            first = self._asked_for(beyond[0])
+            settings = first.settings.running(tuple(counts.tolist()))
+            more = judged(replace(first, settings=settings), layout=self.layout, concurrency=counts)
+        for batch in np.flatnonzero(self.concurrency <= most).tolist():
+            yield more.asking(beyond.index(batch)) if more and batch in beyond else self.asking(batch)
+
+    def _asked_for(self, batch: int) -> Problem:
+        """The problem with another concurrency of the grid, and slots that follow it where these do not hold it."""
+        workload = self.problem.workload.model_copy(update={"concurrency": int(self.concurrency[batch])})
+        settings, kept = self.problem.settings, isinstance(self.problem.settings.at_once, int)
+        if not (kept and self._has_slots(batch)):
+            settings = settings.running(workload.concurrency)
+        return replace(self.problem, workload=workload, settings=settings)
+
+    def _has_slots(self, batch: int) -> bool:
+        """Whether each layout has a slot for every request of a concurrency of the grid, or could not be given more."""
+        settings = self.problem.settings
+        enough = self.grid(self.memory.slots)[:, batch].min() >= self.concurrency[batch]
+        return bool(enough or settings.at_once is None or settings.max_num_seqs)
 
     @cached_property
     def gpus(self) -> Counts:

@@ -14,6 +14,8 @@ from parplan.units import written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
+MOST_AT_ONCE = 4096
+"""Requests at once up to which recommendations are looked for."""
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
@@ -90,10 +92,9 @@ def winner_map(problem: Problem, *, prompts: Sequence[int]) -> WinnerMap:
     """Where which layout is recommended, and where it does not do the job; one vectorised plan per prompt length serves
     all concurrencies."""
     results = [solve(_changed(problem, prompt=prompt)) for prompt in prompts]
-    cells = (
-        tuple(_cell(result.asking(batch)) for batch in range(result.concurrency.size)) for result in results
-    )
-    return WinnerMap(tuple(prompts), results[0].concurrency, tuple(cells))
+    concurrency = results[0].concurrency[results[0].concurrency <= MOST_AT_ONCE]
+    cells = (tuple(_cell(asked) for asked in result.asking_each(most=MOST_AT_ONCE)) for result in results)
+    return WinnerMap(tuple(prompts), concurrency, tuple(cells))
 
 
 def _changed(problem: Problem, **fields: float | None) -> Problem:
@@ -103,8 +104,8 @@ def _changed(problem: Problem, **fields: float | None) -> Problem:
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
     """Concurrencies of the grid at which the recommendation changes, with the new one; the first entry is the start."""
     found: list[tuple[int, str]] = []
-    for batch, concurrency in enumerate(result.concurrency):
-        name = winner(result.asking(batch))
+    for concurrency, asked in zip(result.concurrency, result.asking_each(most=MOST_AT_ONCE), strict=False):
+        name = winner(asked)
         if not found or found[-1][1] != name:
             found.append((int(concurrency), name))
     return tuple(found)

@@ -163,10 +163,13 @@ def test_where_the_cache_is_full_it_is_what_is_named() -> None:
     assert "slot" not in waits.reason + waits.fix
 
 
-@pytest.mark.parametrize(("gpu", "prompt"), [("a100-sxm-80", 1024), ("h100-sxm", 256)])
-def test_a_cell_of_the_map_is_what_one_gets_who_asks_for_it(gpu: str, prompt: int) -> None:
+@pytest.mark.parametrize(
+    ("gpu", "prompt", "objective"),
+    [("a100-sxm-80", 1024, "cost"), ("l4", 256, "latency"), ("h100-sxm", 256, "throughput")],
+)
+def test_a_cell_of_the_map_is_what_one_gets_who_asks_for_it(gpu: str, prompt: int, objective: str) -> None:
     """Also beyond the slots of the engine as it is asked for."""
-    scenario = Scenario(model=LLAMA, gpu=gpu, prompt=prompt)
+    scenario = Scenario(model=LLAMA, gpu=gpu, prompt=prompt, objective=objective)
     found = winner_map(problem_of(scenario), prompts=[prompt])
     for place, count in enumerate(found.concurrency.tolist()):
         if count in (256, 362, 1024, 1448, 4096):

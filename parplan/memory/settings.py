@@ -25,9 +25,10 @@ class Settings(Value):
     TensorRT-LLM `--kv_cache_free_gpu_memory_fraction`)."""
     max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
     """Sequences one data rank runs at once."""
-    at_once: int | None = Field(default=None, ge=1)
+    at_once: int | tuple[int, ...] | None = None
     """Requests one replica shall run at once: where `max_num_seqs` says nothing, its data ranks are told to take as
-    many between them, if that is more than the engine's default. None: the default is enough."""
+    many between them, if that is more than the engine's default. Several: one for each concurrency that is looked at.
+    None: the default is enough."""
     max_batched_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
     """Tokens of one step."""
     max_length: int | None = Field(default=None, ge=1, le=100_000_000)
@@ -48,7 +49,7 @@ class Settings(Value):
     graphs: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Bytes of recorded CUDA graphs as a log states them. None: predicted."""
 
-    def running(self, requests: int) -> "Settings":
+    def running(self, requests: int | tuple[int, ...]) -> "Settings":
         """The same for another number of requests at once, where slots follow it."""
         return self if self.at_once is None else self.model_copy(update={"at_once": requests})
 
@@ -150,7 +151,7 @@ def step_tokens(settings: Settings, *, profile: MemoryProfile, gpu: Hardware) ->
     if settings.max_batched_tokens:
         return settings.max_batched_tokens
     slots = (settings.max_num_seqs or settings.at_once or 1) if profile.slots_within_step else 1
-    return np.maximum(tier_value(profile.batched_tokens, gpu=gpu), slots)
+    return np.maximum(tier_value(profile.batched_tokens, gpu=gpu), np.asarray(slots))
 
 
 def limits(
