@@ -71,6 +71,7 @@ def stage_budgets(
         context=context,
         allowance=np.asarray(allowance),
         counted=counted,
+        looked_at=np.asarray(basis),
         reserve=np.asarray((1 - share) * basis),
         pool=np.asarray(share * basis if profile.share_of == "rest" else allowance - held - counted),
         **parts,

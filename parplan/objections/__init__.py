@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest, slots_flag
-from parplan.objections.hard import HARD
+from parplan.objections.hard import HARD, largest_percent
 from parplan.objections.hardware import HARDWARE, starts
 from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 
@@ -26,6 +26,7 @@ __all__ = [
     "broken",
     "divisors",
     "joined_gpus",
+    "largest_percent",
     "narrower_tensor",
     "nearest",
     "objection",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from parplan.memory import Memory
 from parplan.objections.case import Case, Rule, always, divisors, engine_family, listed, whole, written_gib
 from parplan.objections.counts import (
     any_of,
@@ -117,6 +118,11 @@ def _decode_context_fix(case: Case) -> str:
     sizes = divisors(tensor, limit=max(tensor // least_kv_heads(case), 1))
     most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
+
+
+def largest_percent(held: Memory) -> int:
+    """Largest whole percent of memory at which an engine takes no more than a GPU has, of a single layout."""
+    return whole(np.floor(100 * np.asarray(held.largest_share) + 1e-9))
 
 
 def _unknown_cuts(case: Case) -> list[str]:
@@ -317,9 +323,23 @@ HARD: tuple[Rule, ...] = (
         "vLLM config/scheduler.py: max_num_batched_tokens must be greater than or equal to max_num_seqs",
     ),
     Rule(
+        "share",
+        "error",
+        lambda c: c.memory.too_large_a_share,
+        lambda c: (
+            f"{c.engine.label} does not start: of the {written_gib(c.memory.usable)} of each GPU it is to fill "
+            f"{written_gib(c.memory.allowance)}, and {written_gib(c.memory.outside)} lie outside of that, the driver "
+            f"context above all: {written_gib(c.memory.excess)} too much."
+        ),
+        lambda c: (
+            f"Let it take at most {largest_percent(c.memory)} % of each GPU: what it gives up is cache."
+        ),
+        "memory model; vLLM v1/worker/utils.py, request_memory: free memory on startup is less than desired",
+    ),
+    Rule(
         "weights",
         "error",
-        lambda c: (c.memory.pool <= 0) | c.memory.overflows,
+        lambda c: (c.memory.pool <= 0) | (c.memory.overflows & ~c.memory.too_large_a_share),
         lambda c: (
             f"It does not load: {written_gib(c.memory.weights)} of weights, {written_gib(c.memory.activations)} of "
             f"activations and {written_gib(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
