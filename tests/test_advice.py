@@ -414,3 +414,14 @@ def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
     shown = balance(answer.result.problem, nearest)
     assert "does not come up" in shown.sums
     assert not shown.holds
+
+
+def test_stages_inside_a_rack_are_only_recommended_where_nothing_else_does_the_job() -> None:
+    """Kimi-K3 on twelve GPUs of an NVL72 rack runs without stages too."""
+    answer = plan(Scenario(model="moonshotai/Kimi-K3", gpu="gb200-nvl72"))
+    best, result = answer.advice.recommended, answer.result
+    assert best
+    assert (best.gpus, best.layout.pipeline) == (12, 1)
+    flat = result.holds & (result.layout.pipeline == 1) & (result.gpus == best.gpus)
+    assert flat.any()
+    assert any("sit inside one fast domain" in reason for reason in answer.advice.reasons)

@@ -130,6 +130,26 @@ def test_what_is_unwise_is_a_warning(model: str, layout: Layout, rule: str) -> N
     assert rules_broken(problem(model, weights), layout)[rule] == "warning"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "layout", "inside"),
+    [
+        ("h100-sxm", Layout(tensor=4, pipeline=2), True),
+        ("h100-sxm", Layout(tensor=8, pipeline=2), False),
+        ("gb200-nvl72", Layout(tensor=2, pipeline=2), True),
+        ("gb200-nvl72", Layout(tensor=4, pipeline=3), True),  # three trays of four, one NVLink domain
+        ("gb200-nvl72", Layout(tensor=8, pipeline=9), True),
+        ("gb200-nvl72", Layout(tensor=8, pipeline=10), False),
+        ("l40s", Layout(tensor=2, pipeline=2), False),  # PCIe: no fast domain to be inside of
+    ],
+)
+def test_stages_are_inside_wherever_all_their_gpus_share_fast_links(
+    gpu: str, layout: Layout, *, inside: bool
+) -> None:
+    found = rules_broken(problem("meta-llama/Meta-Llama-3.1-405B", "fp8", gpu=gpu), layout)
+    assert ("pipeline-inside" in found) == inside
+    assert not {"pipeline-inside", "pipeline-needless"} <= found.keys()
+
+
 def test_fp8_on_a_gpu_without_fp8_is_weight_only() -> None:
     llama = problem("meta-llama/Llama-3.3-70B-Instruct", "fp8", gpu="a100-sxm-80")
     assert rules_broken(llama, Layout(tensor=4))["weight-only"] == "warning"

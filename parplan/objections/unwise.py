@@ -209,7 +209,7 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "pipeline-inside",
         "warning",
-        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
+        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= c.gpu.domain),
         _inside_reason,
         _inside_fix,
         "TensorRT-LLM deciding-model-sharding-strategy.md; measured stages: its perf-overview.md of 1.0",
@@ -218,7 +218,10 @@ UNWISE: tuple[Rule, ...] = (
         "pipeline-needless",
         "warning",
         lambda c: (
-            (c.layout.pipeline > 1) & (c.layout.gpus > c.gpu.node) & (c.gpu.domain > 1) & _fits_one_node(c)
+            (c.layout.pipeline > 1)
+            & (c.layout.gpus > joined_gpus(c.gpu))
+            & (c.gpu.domain > 1)
+            & _fits_one_node(c)
         ),
         lambda c: (
             f"{whole(c.layout.pipeline)} stages reach over several nodes, but the model and the cache of all "
