@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.objections.case import Case, Rule, always, joined_gpus, listed, slots_flag, whole
+from parplan.objections.case import (
+    Case,
+    Rule,
+    always,
+    engine_family,
+    joined_gpus,
+    listed,
+    slots_flag,
+    whole,
+)
 from parplan.objections.counts import (
     block_of,
     copies,
@@ -22,6 +31,7 @@ from parplan.objections.counts import (
     whole_experts_fix,
     widest_tensor,
 )
+from parplan.transformer import Latent
 from parplan.units import Array, written_share, written_time
 
 CLEAR_GAIN = 0.10
@@ -311,6 +321,21 @@ UNWISE: tuple[Rule, ...] = (
             "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."
         ),
         "vLLM context_parallel_deployment.md",
+    ),
+    Rule(
+        "decode-context-sparse",
+        "warning",
+        lambda c: (
+            (c.layout.decode_context > 1)
+            & (engine_family(c.engine) == "vllm")
+            & any(isinstance(b.mixer, Latent) and bool(b.mixer.sparse_top_k) for b in c.transformer.blocks)
+        ),
+        lambda c: (
+            f"GLM-5.3 with DCP4 wrote random tokens on vLLM 0.29 and crashed on 0.28, after it had been right on 0.27; "
+            f"{c.transformer.name} has the same kind of attention, and nobody has reported a mend."
+        ),
+        always("Compare its answers with those of DCP1 before you rely on them."),
+        "vLLM issue 54300, open when read on 2026-11-30",
     ),
     Rule(
         "weight-only",
