@@ -91,6 +91,15 @@ def _users(count: int) -> str:
     return f"{_requests(count)} at once"
 
 
+def _paced(plan: Plan) -> str:
+    """Both times of a layout, or that it holds only some of the requests, whose times are no match for another's."""
+    if plan.holds:
+        return _speed(plan)
+    return (
+        f"it {plan.runs}, with {written_time(float(plan.serving.tpot))} per token for those; the others wait"
+    )
+
+
 def _speed(plan: Plan) -> str:
     return f"{written_time(float(plan.serving.tpot))} per token, {written_time(float(plan.serving.ttft))} to the first"
 
@@ -108,9 +117,7 @@ def verdict(result: Result, plan: Plan | None) -> str:
     asked = result.problem.workload.concurrency
     on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
     if not plan.holds:
-        return (
-            f"{name} on {on} {'runs' if plan.short_of_slots else 'holds'} {plan.most:,} of {_users(asked)}."
-        )
+        return f"{name} on {on} {plan.runs}."
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
@@ -302,10 +309,14 @@ def _two_nodes(result: Result, plan: Plan) -> tuple[str, ...]:
 
 
 def _pace(result: Result, index: int) -> str:
-    """A layout's time per token at the asked batch, and the most tokens per second at any batch."""
-    tpot = float(result.at_asked(result.serving.tpot)[index])
-    most = result.grid(result.serving.tokens_per_s)[index].max()
-    return f"{result.layout.one(index)} gives {written_time(tpot)} per token and at most {most:,.0f} tokens/s"
+    """A layout's time per token at the asked batch, and the most tokens per second at any batch; of one that does not
+    run all requests, that the time is of those that do."""
+    plan = result.plan(index)
+    tpot = f"{written_time(float(plan.serving.tpot))} per token"
+    most = f"at most {result.grid(result.serving.tokens_per_s)[index].max():,.0f} tokens/s"
+    if plan.holds:
+        return f"{plan.layout} gives {tpot} and {most}"
+    return f"{plan.layout} {plan.runs}, with {tpot} for those, and gives {most}"
 
 
 def _mixed(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -327,15 +338,18 @@ def _context(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     cuts = {name: int(getattr(plan.layout, name)) for name in CUT_NAMES}
     whole = _find(result, **cuts | {"context": 1})
-    before = (
-        ""
-        if whole is None
-        else f" instead of {written_time(float(result.at_asked(result.serving.ttft)[whole]))}"
-    )
+    before = "" if whole is None else _uncut(result.plan(whole))
     return (
         f"Prompts of {result.problem.workload.prompt:,} tokens are cut {plan.layout.context} ways along the sequence: "
         f"{written_time(float(plan.serving.ttft))} to the first token{before}.",
     )
+
+
+def _uncut(plan: Plan) -> str:
+    """The time to first token without the cut, waiting for room left out, which has nothing to do with the cut."""
+    first = written_time(float(plan.serving.ttft - plan.serving.queued))
+    waits = "" if plan.holds else f", where it {plan.runs} and others wait besides"
+    return f" instead of {first}{waits}"
 
 
 def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -346,10 +360,10 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     if stretched is None:
         return ()
     other = result.plan(stretched)
-    return (
-        f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which "
-        f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs.",
-    )
+    reduces = f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs"
+    if other.holds:
+        return (f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which {reduces}.",)
+    return (f"Stretching {other.layout} across nodes instead: {_paced(other)}. Of that time, {reduces}.",)
 
 
 def _slots(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -378,10 +392,8 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
         index = best_index(result, among=result.legal & (bought == size))
         if index is not None:
             other = result.plan(index)
-            found.append(
-                f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {_requests(int(other.memory.capacity))}."
-            )
+            room = f"; holds {_requests(int(other.memory.capacity))}" if other.holds else ""
+            found.append(f"{_gpus(result, other.gpus)} ({other.layout}): {_paced(other)}{room}.")
     return tuple(found)
 
 

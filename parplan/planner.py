@@ -305,6 +305,13 @@ class Plan:
         return bool(self.memory.slots < self.memory.capacity)
 
     @property
+    def runs(self) -> str:
+        """How many of the asked requests it runs at once, as the end of a sentence."""
+        asked = self.result.problem.workload.concurrency
+        verb = "runs" if self.short_of_slots else "holds"
+        return f"{verb} {self.most:,} of {asked:,} request{'s' * (asked > 1)} at once"
+
+    @property
     def in_time(self) -> bool:
         """Legal, and both targets are met."""
         return bool(self.result.in_time[self.index])

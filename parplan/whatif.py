@@ -71,9 +71,7 @@ def _cell(result: Result) -> Cell:
             for values, target, what in times
             if target and (taken := float(result.at_asked(values)[index])) > target
         ),
-        waits=""
-        if result.holds[index]
-        else f"{'runs' if found.short_of_slots else 'holds'} {found.most:,} of {workload.concurrency:,} requests",
+        waits="" if result.holds[index] else found.runs.removesuffix(" at once"),
     )
 
 
@@ -98,7 +96,9 @@ def winner_map(problem: Problem, *, prompts: Sequence[int]) -> WinnerMap:
 
 
 def _changed(problem: Problem, **fields: float | None) -> Problem:
-    return replace(problem, workload=problem.workload.model_copy(update=fields))
+    """A problem with another workload, and slots for as many requests."""
+    workload = problem.workload.model_copy(update=fields)
+    return replace(problem, workload=workload, settings=problem.settings.running(workload.concurrency))
 
 
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:

@@ -15,7 +15,7 @@ from parplan.objections import slots_flag
 from parplan.planner import Plan
 from parplan.scenario import problem_of
 from parplan.ways_out import ways_out
-from parplan.whatif import winner, winner_map
+from parplan.whatif import sensitivity, winner, winner_map
 
 LLAMA, HYBRID, DEEPSEEK = "meta-llama/Meta-Llama-3.1-8B", "Qwen/Qwen3.5-35B-A3B", "deepseek-ai/DeepSeek-V3.1"
 ENGINES = ("vllm", "vllm-0.17", "vllm-0.16", "sglang", "trtllm", "ideal")
@@ -176,6 +176,16 @@ def test_a_cell_of_the_map_is_what_one_gets_who_asks_for_it(gpu: str, prompt: in
             asked = plan(scenario.model_copy(update={"concurrency": count}))
             assert found.cells[0][place].name == winner(asked.result)
             assert not found.cells[0][place].waits.startswith("runs")
+
+
+def test_what_if_there_were_twice_the_requests_gives_them_slots() -> None:
+    scenario = Scenario(model="meta-llama/Llama-3.2-1B-Instruct", gpu="h200-sxm", concurrency=1000)
+    (twice,) = [
+        one for one in sensitivity(plan(scenario).result) if one.words.startswith("twice the requests")
+    ]
+    asked = plan(scenario.model_copy(update={"concurrency": 2000}))
+    assert best(asked).holds
+    assert twice.after == winner(asked.result)
 
 
 def test_the_command_of_a_hybrid_model_has_a_state_for_every_slot() -> None:
