@@ -99,49 +99,17 @@ def runnable(held: Memory) -> Count:
     return np.where(held.overflows, 0.0, np.minimum(held.capacity, held.slots))
 
 
+def short_of_slots(held: Memory, settings: Settings, *, layout: Layout) -> bool:
+    """Whether a single layout has cache for more requests than sequence slots, and is kept to these: they, or tokens of
+    a step, were set."""
+    step = settings.max_batched_tokens or np.inf
+    kept = settings.max_num_seqs or settings.at_once is None or np.all(held.slots >= step * layout.data)
+    return bool(kept and np.all(held.slots < held.capacity))
+
+
 def most_requests(held: Memory) -> int:
     """The same of a single layout, a whole number."""
     return int(runnable(held))
-
-
-def most_at_once(
-    transformer: Transformer,
-    precision: Precision,
-    *,
-    layout: Layout,
-    gpu: Gpu,
-    engine: Engine,
-    length: int,
-    concurrency: int,
-    settings: Settings,
-) -> int:
-    """Largest number of requests of one length, up to an asked one, that one layout runs at once.
-
-    Slots take memory of their own: where they follow the requests, fewer of these leave more room for cache.
-
-    Args:
-        concurrency: the asked number.
-    """
-    stages = distinct_stages(transformer, layout=layout)
-
-    def runs(requests: int) -> int:
-        divided = division(
-            transformer,
-            precision,
-            layout=layout,
-            stages=stages,
-            gpu=gpu,
-            engine=engine,
-            length=length,
-            settings=settings.running(requests),
-        )
-        return most_requests(worst_rank(divided, layout=layout, concurrency=requests))
-
-    low, high = 0, concurrency + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) >= middle else (low, middle)
-    return low
 
 
 def longest_request(

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.calibration import Engine
-from parplan.fit import most_requests, runnable
+from parplan.fit import most_requests, runnable, short_of_slots
 from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu, Gpus, Hardware
 from parplan.instances import sold_gpus
 from parplan.layout import Layout
-from parplan.memory import Memory, Settings, memory
+from parplan.memory import Memory, Settings, default_slots, memory
 from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
 from parplan.serving import Serving, serve
 from parplan.transformer import Transformer
@@ -302,7 +302,7 @@ class Plan:
     @property
     def short_of_slots(self) -> bool:
         """What keeps it from running more at once is its sequence slots, not its KV pool."""
-        return bool(self.memory.slots < self.memory.capacity)
+        return short_of_slots(self.memory, self.result.problem.settings, layout=self.layout)
 
     @property
     def runs(self) -> str:
@@ -402,9 +402,11 @@ class Result:
 
     def _has_slots(self, batch: int) -> bool:
         """Whether each layout has a slot for every request of a concurrency of the grid, or could not be given more."""
-        settings = self.problem.settings
-        enough = self.grid(self.memory.slots)[:, batch].min() >= self.concurrency[batch]
-        return bool(enough or settings.at_once is None or settings.max_num_seqs)
+        settings, profile = self.problem.settings, self.problem.engine.memory
+        if settings.at_once is None or settings.max_num_seqs:
+            return True
+        most = np.append(default_slots(settings, profile=profile, gpu=self.problem.gpu), settings.at_once)
+        return bool(self.concurrency[batch] <= most.max())
 
     @cached_property
     def gpus(self) -> Counts:
@@ -584,7 +586,7 @@ def evaluate(
         engine=problem.engine,
         workload=problem.workload,
         concurrency=concurrency,
-        capacity=held.capacity,
+        capacity=np.minimum(held.capacity, held.slots),
         settings=problem.settings,
     )
     return held, served

@@ -10,7 +10,7 @@ import numpy as np
 from parplan import catalog
 from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
-from parplan.fit import longest_request, most_at_once
+from parplan.fit import longest_request, most_requests
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.objections import largest_percent
 from parplan.planner import CUT_NAMES, Plan, Problem, candidate_layouts, deciding_batches, judged
@@ -183,17 +183,8 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     if not possible.any():
         return ()
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
-    nearest, problem = best.index if best else int(np.argmax(requests)), result.problem
-    most = most_at_once(
-        problem.transformer,
-        problem.precision,
-        layout=result.layout.one(nearest),
-        gpu=problem.gpu,
-        engine=problem.engine,
-        length=problem.workload.length,
-        concurrency=problem.workload.concurrency,
-        settings=problem.settings,
-    )
+    nearest = best.index if best else int(np.argmax(requests))
+    most = most_requests(result.case(nearest).memory)
     fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")

@@ -1,6 +1,7 @@
 """Requests run at once while there is cache and a sequence slot for each; slots follow the requests asked for."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from parplan.commands import DIALECTS, launch
 from parplan.layout import Layout
 from parplan.memory import Settings, limits
 from parplan.objections import slots_flag
-from parplan.planner import Plan
+from parplan.planner import Plan, evaluate
 from parplan.scenario import problem_of
 from parplan.ways_out import ways_out
 from parplan.whatif import sensitivity, winner, winner_map
@@ -70,7 +71,7 @@ def test_slots_are_never_what_is_short_where_nobody_set_them(engine: str, gpu: s
     )  # fmt: skip
     found = best(answer)
     assert found.holds
-    assert (answer.result.grid(answer.result.memory.slots) >= concurrency).all()
+    assert (answer.result.at_asked(answer.result.memory.slots)[answer.result.holds] >= concurrency).all()
     default = plan(answer.scenario.model_copy(update={"concurrency": 1})).result.memory.slots
     flag = slots_flag(answer.result.problem.engine).strip(" ()")
     assert flag
@@ -95,9 +96,9 @@ def test_slots_asked_for_are_spread_over_data_ranks() -> None:
 
 def test_more_slots_take_memory_of_their_own() -> None:
     """What the sampler keeps grows with the slots, so asking for more never leaves more cache."""
-    found = [
-        best(plan(Scenario(model=LLAMA, concurrency=count, tensor=4))) for count in (64, 1024, 2048, 4096)
-    ]
+    roomy = Scenario(model="meta-llama/Llama-3.2-1B-Instruct", gpu="h200-sxm", kv="fp8", tensor=4)
+    found = [best(plan(roomy.model_copy(update={"concurrency": count}))) for count in (64, 1024, 2048, 4096)]
+    assert all(one.holds for one in found)
     free = [float(one.memory.pool) for one in found]
     assert free[0] == free[1] > free[2] > free[3]
 
@@ -204,10 +205,38 @@ def test_the_command_of_a_hybrid_model_has_a_state_for_every_slot() -> None:
     assert f"{float(applied.memory.pool) / 2**30:.2f} GiB" in " ".join(start.expect)
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    model=st.sampled_from([LLAMA, "meta-llama/Llama-3.3-70B-Instruct", DEEPSEEK, "Qwen/Qwen3-30B-A3B"]),
+    engine=st.sampled_from(ENGINES),
+    gpu=st.sampled_from(["h100-sxm", "a100-sxm-80", "l4", "b200-sxm"]),
+    concurrency=st.sampled_from([300, 1100, 2048, 4096]),
+    prompt=st.sampled_from([128, 1024]),
+)
+def test_no_more_slots_are_set_than_there_is_cache_for(
+    model: str, engine: str, gpu: str, concurrency: int, prompt: int
+) -> None:
+    """Where not all requests fit, slots beyond those that do would only take room from them."""
+    scenario = Scenario(model=model, engine=engine, gpu=gpu, concurrency=concurrency, prompt=prompt, budget=8)
+    result, default = plan(scenario).result, plan(scenario.model_copy(update={"concurrency": 1})).result
+    asked = problem_of(scenario)
+    for index in np.flatnonzero(result.legal & ~result.holds).tolist():
+        found, layout = result.plan(index), result.layout.one(index)
+        by_itself = next(default.plan(i) for i in range(default.shape[0]) if default.layout.one(i) == layout)
+        assert not found.short_of_slots
+        assert found.memory.slots <= max(found.memory.capacity, by_itself.memory.slots)
+        assert found.most >= by_itself.most or by_itself.memory.slots > by_itself.memory.capacity
+        if found.memory.slots > by_itself.memory.slots:  # a few more would not fit
+            more = (found.most + 3 + found.most // 100) // int(layout.data) + 1
+            told = replace(asked, settings=asked.settings.model_copy(update={"max_num_seqs": more}))
+            held, _ = evaluate(told, layout=layout, concurrency=np.asarray(concurrency))
+            assert held.capacity < more * layout.data
+
+
 def test_fewer_requests_are_as_many_as_fit_with_the_slots_they_need() -> None:
-    """Slots for 2,000 leave room for fewer requests than slots for as many as then fit."""
     scenario = Scenario(model=LLAMA, concurrency=2000, tensor=4, budget=4)
-    way = next(way for way in ways_out(plan(scenario)) if "in hand" in way.words)
+    answer = plan(scenario)
+    way = next(way for way in ways_out(answer) if "in hand" in way.words)
     most = way.scenario.concurrency
-    assert most > best(plan(scenario)).most
+    assert most == best(answer).most
     assert not best(plan(scenario.model_copy(update={"concurrency": most + 1}))).holds

@@ -32,6 +32,7 @@ from parplan.memory import Memory, default_slots, limits, tier_value
 from parplan.objections import BY_NAME
 from parplan.planner import Problem, case_of, evaluate
 from parplan.transformer import Compressed
+from parplan.units import Array
 
 __all__ = [
     "CONFIG_FILE",
@@ -113,7 +114,7 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
         checkpoint=source,
         kv=_kv_name(problem, published=source.published, names=dialect.kv),
         utilization=problem.settings.utilization if own else None,
-        **told_apart(problem, layout=layout, engine=engine),
+        **told_apart(problem, layout=layout, engine=engine, planned=memory.slots if own else None),
     )
     commands, config = dialect.commands(start), dialect.config(start)
     loads = own and memory.pool > 0 and memory.longest > 0
@@ -127,10 +128,18 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
     )
 
 
-def told_apart(problem: Problem, *, layout: Layout, engine: Engine) -> dict[str, int | None]:
-    """Sequence slots and tokens of a step where they are not an engine's default, as fields of `Start`."""
+def told_apart(
+    problem: Problem, *, layout: Layout, engine: Engine, planned: Array | None
+) -> dict[str, int | None]:
+    """Sequence slots and tokens of a step where they are not an engine's default, as fields of `Start`.
+
+    Args:
+        planned: slots of all data ranks. None: as many as the engine would be told.
+    """
     settings, profile, gpu = problem.settings, engine.memory, problem.gpu
-    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=problem.workload.length)
+    known = None if planned is None else int(planned) // int(layout.data)
+    length = problem.workload.length
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length, slots=known)
     slots, step = int(told.sequences), int(told.batched_tokens)
     more = slots > default_slots(settings, profile=profile, gpu=gpu)
     longer = step > tier_value(profile.batched_tokens, gpu=gpu)

@@ -155,15 +155,24 @@ def step_tokens(settings: Settings, *, profile: MemoryProfile, gpu: Hardware) ->
 
 
 def limits(
-    settings: Settings, *, profile: MemoryProfile, gpu: Hardware, layout: Layout, length: Tokens
+    settings: Settings,
+    *,
+    profile: MemoryProfile,
+    gpu: Hardware,
+    layout: Layout,
+    length: Tokens,
+    slots: Count | None = None,
 ) -> Limits:
     """Settings with every None replaced by the engine's default for this GPU.
 
     Args:
         length: of the workload's requests, which the engine expects where it is not told otherwise, [...].
+        slots: of one data rank, where they are known already, [...].
     """
     batched_tokens = step_tokens(settings, profile=profile, gpu=gpu)
-    sequences = sequence_slots(settings, profile=profile, gpu=gpu, layout=layout)
+    if slots is None:
+        slots = sequence_slots(settings, profile=profile, gpu=gpu, layout=layout)
+    sequences = slots
     graphs = profile.largest_graph
     recorded = np.where(
         np.asarray(layout.tensor) >= WIDE, wide_value(graphs, gpu=gpu), tier_value(graphs, gpu=gpu)

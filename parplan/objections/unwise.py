@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parplan.fit import short_of_slots
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
@@ -132,7 +133,7 @@ def _slots(case: Case) -> int:
 
 def _slots_full(case: Case) -> bool:
     """Whether it is sequence slots that requests wait for, while there is cache for more."""
-    return bool(np.all(case.memory.slots < case.memory.capacity))
+    return short_of_slots(case.memory, case.settings, layout=case.layout)
 
 
 def _waits_reason(case: Case) -> str:
