@@ -21,7 +21,8 @@ from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin, purchases
 from parplan.ladder import Rung, fewer_would_do, ladder
 from parplan.layout import CUT_NAMES, Layout
-from parplan.objections import CLEAR_GAIN, joined_gpus, objection
+from parplan.memory import default_slots
+from parplan.objections import CLEAR_GAIN, joined_gpus, objection, slots_flag
 from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import counted, written_bytes, written_share, written_time
@@ -80,6 +81,15 @@ def _users(count: int) -> str:
     return f"{counted(count, 'request')} at once"
 
 
+def _paced(plan: Plan) -> str:
+    """Both times of a layout, or that it holds only some of the requests, whose times are no match for another's."""
+    if plan.holds:
+        return _speed(plan)
+    return (
+        f"it {plan.runs}, with {written_time(float(plan.serving.tpot))} per token for those; the others wait"
+    )
+
+
 def _speed(plan: Plan) -> str:
     return f"{written_time(float(plan.serving.tpot))} per token, {written_time(float(plan.serving.ttft))} to the first"
 
@@ -94,10 +104,10 @@ def verdict(result: Result, plan: Plan | None) -> str:
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
         return f"{name} does not run on {_limit_words(result)}."
-    asked, capacity = result.problem.workload.concurrency, float(plan.memory.capacity)
+    asked = result.problem.workload.concurrency
     on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
     if not plan.holds:
-        return f"{name} on {on} holds {int(capacity):,} of {_users(asked)}."
+        return f"{name} on {on} {plan.runs}."
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
@@ -119,6 +129,9 @@ def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
         return _nearest_failure(result)
+    if not plan.holds and plan.short_of_slots:
+        waits = objection("waits", result.case(plan.index))
+        return f"{waits.reason} {waits.fix}"
     if not plan.holds:
         return f"Nothing {_within(result)} holds them all at full length. {_spread(result, plan)}"
     if plan.in_time:
@@ -131,7 +144,7 @@ def _missing(result: Result, plan: Plan | None) -> str:
 
 def _spread(result: Result, plan: Plan) -> str:
     """How many replicas of a layout hold all requests between them."""
-    asked, each = result.problem.workload.concurrency, int(plan.memory.capacity)
+    asked, each = result.problem.workload.concurrency, plan.most
     replicas = -(-asked // each)
     return f"{replicas:,} replicas of {plan.layout} hold them between them, {-(-asked // replicas):,} each."
 
@@ -141,6 +154,8 @@ def _limit(result: Result, index: int) -> str:
     plan = result.plan(index)
     if not plan.legal:
         return plan.objections[0].reason
+    if not plan.holds and plan.short_of_slots:
+        return f"it runs {plan.most:,} of {result.problem.workload.concurrency:,} requests, one in each sequence slot."
     if not plan.holds:
         return (
             f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
@@ -276,10 +291,14 @@ def _two_nodes(result: Result, plan: Plan) -> tuple[str, ...]:
 
 
 def _pace(result: Result, index: int) -> str:
-    """A layout's time per token at the asked batch, and the most tokens per second at any batch."""
-    tpot = float(result.at_asked(result.serving.tpot)[index])
-    most = result.grid(result.serving.tokens_per_s)[index].max()
-    return f"{result.layout.one(index)} gives {written_time(tpot)} per token and at most {most:,.0f} tokens/s"
+    """A layout's time per token at the asked batch, and the most tokens per second at any batch; of one that does not
+    run all requests, that the time is of those that do."""
+    plan = result.plan(index)
+    tpot = f"{written_time(float(plan.serving.tpot))} per token"
+    most = f"at most {result.grid(result.serving.tokens_per_s)[index].max():,.0f} tokens/s"
+    if plan.holds:
+        return f"{plan.layout} gives {tpot} and {most}"
+    return f"{plan.layout} {plan.runs}, with {tpot} for those, and gives {most}"
 
 
 def _mixed(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -301,15 +320,18 @@ def _context(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     cuts = {name: int(getattr(plan.layout, name)) for name in CUT_NAMES}
     whole = _find(result, **cuts | {"context": 1})
-    before = (
-        ""
-        if whole is None
-        else f" instead of {written_time(float(result.at_asked(result.serving.ttft)[whole]))}"
-    )
+    before = "" if whole is None else _uncut(result.plan(whole))
     return (
         f"Prompts of {result.problem.workload.prompt:,} tokens are cut {plan.layout.context} ways along the sequence: "
         f"{written_time(float(plan.serving.ttft))} to the first token{before}.",
     )
+
+
+def _uncut(plan: Plan) -> str:
+    """The time to first token without the cut, waiting for room left out, which has nothing to do with the cut."""
+    first = written_time(float(plan.serving.ttft - plan.serving.queued))
+    waits = "" if plan.holds else f", where it {plan.runs} and others wait besides"
+    return f" instead of {first}{waits}"
 
 
 def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -320,13 +342,27 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     if stretched is None:
         return ()
     other = result.plan(stretched)
+    reduces = f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs"
+    if other.holds:
+        return (f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which {reduces}.",)
+    return (f"Stretching {other.layout} across nodes instead: {_paced(other)}. Of that time, {reduces}.",)
+
+
+def _slots(result: Result, plan: Plan) -> tuple[str, ...]:
+    """That the engine is told to run more requests than it would by itself, where it is."""
+    problem = result.problem
+    default = int(default_slots(problem.settings, profile=problem.engine.memory, gpu=problem.gpu))
+    told = int(plan.memory.slots) // plan.layout.data
+    if problem.settings.max_num_seqs or told <= default:
+        return ()
+    engine, each = problem.engine.label, " on each data rank" * (plan.layout.data > 1)
     return (
-        f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which "
-        f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs.",
+        f"{engine} runs {default:,} requests at once{each} by itself; its command sets {told:,} sequence slots"
+        f"{slots_flag(problem.engine)}, which take memory of their own.",
     )
 
 
-RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+RULES = (_fewer, _slots, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 
@@ -338,10 +374,8 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
         index = best_index(result, among=result.legal & (bought == size))
         if index is not None:
             other = result.plan(index)
-            found.append(
-                f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {counted(int(other.memory.capacity), 'request')}."
-            )
+            room = f"; holds {counted(int(other.memory.capacity), 'request')}" if other.holds else ""
+            found.append(f"{_gpus(result, other.gpus)} ({other.layout}): {_paced(other)}{room}.")
     return tuple(found)
 
 

@@ -164,6 +164,8 @@ class MemoryProfile(Value):
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]
     """Default sequence slots (vLLM `max_num_seqs`)."""
+    slots_within_step: bool = False
+    """It refuses to start with fewer tokens of a step than sequence slots."""
     steps_in_flight: int = Field(default=1, ge=1)
     """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
     pipeline stages at least one for each."""

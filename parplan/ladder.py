@@ -111,7 +111,7 @@ def _surviving_rung(result: Result, *, meaning: str, offers: tuple[Instance, ...
     share = -(-workload.concurrency // replicas)
     batch = np.searchsorted(result.concurrency, share)
     ttft, tpot, capacity = (
-        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.memory.capacity)
+        result.grid(values)[:, batch] for values in (serving.ttft, serving.tpot, result.runnable)
     )
     enough = result.legal[:, None] & (capacity >= share) & workload.in_time(ttft=ttft, tpot=tpot)
     first = enough.argmax(axis=1)

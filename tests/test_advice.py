@@ -1,14 +1,18 @@
 """The answers a good engineer would give, on the examples people argue about."""
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
+from parplan.advice import reasons
 from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
-from parplan.units import GIB
+from parplan.units import GIB, written_time
 from parplan.ways_out import ways_out
 from parplan.work import experts_held
 
@@ -414,3 +418,86 @@ def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
     shown = balance(answer.result.problem, nearest)
     assert "does not come up" in shown.sums
     assert not shown.holds
+
+
+def test_stages_inside_a_rack_are_only_recommended_where_nothing_else_does_the_job() -> None:
+    """Kimi-K3 on twelve GPUs of an NVL72 rack runs without stages too."""
+    answer = plan(Scenario(model="moonshotai/Kimi-K3", gpu="gb200-nvl72"))
+    best, result = answer.advice.recommended, answer.result
+    assert best
+    assert (best.gpus, best.layout.pipeline) == (12, 1)
+    flat = result.holds & (result.layout.pipeline == 1) & (result.gpus == best.gpus)
+    assert flat.any()
+    assert any("sit inside one fast domain" in reason for reason in answer.advice.reasons)
+
+
+KIMI = "moonshotai/Kimi-K2-Instruct-0905"
+
+
+def of_those_that_run(answer: Answer, sentence: str) -> None:
+    """Every layout a sentence gives times of runs all requests, or the sentence says how many it runs."""
+    result = answer.result
+    asked = answer.scenario.concurrency
+    for part in sentence.split(";"):
+        named = [
+            index for index in np.flatnonzero(result.legal).tolist()
+            if re.search(rf"(?<![A-Z0-9] ){re.escape(str(result.layout.one(index)))}(?! [A-Z]+\d)", part)
+        ]  # fmt: skip
+        for index in named:
+            plan_of = result.plan(index)
+            said = f"{plan_of.most:,} of {asked:,} requests at once" in part
+            assert said == (not plan_of.holds), part
+
+
+@pytest.mark.parametrize(
+    ("scenario", "begins"),
+    [
+        (Scenario(model=KIMI, gpu="h200-sxm"), "TP8 EP8 DCP8 gives"),
+        (Scenario(model=DEEPSEEK, gpu="h200-sxm", concurrency=512, prompt=8000), "TP8 EP8 DCP8 gives"),
+        (Scenario(model=DEEPSEEK, gpu="h100-sxm"), "Over two nodes"),
+        (Scenario(model=KIMI, gpu="h100-sxm"), "Stretching"),
+        (Scenario(model=DEEPSEEK, gpu="h100-sxm"), "Stretching"),
+        (Scenario(model=BIG_LLAMA, weights="bf16", gpu="h100-sxm"), "Stretching"),
+    ],
+)
+def test_times_of_layouts_that_run_only_some_requests_are_said_to_be_of_those(
+    scenario: Scenario, begins: str
+) -> None:
+    answer = plan(scenario)
+    (sentence,) = [one for one in answer.advice.reasons if one.startswith(begins)]
+    of_those_that_run(answer, sentence)
+
+
+def test_waiting_for_room_is_not_laid_at_a_layouts_door() -> None:
+    """TP16 of Kimi-K2 on 16 H100 has room for fewer than half of the requests: 32 s to the first are of the queue."""
+    answer = plan(Scenario(model=KIMI, gpu="h100-sxm"))
+    stretched = found(answer, Layout(tensor=16))
+    assert float(stretched.serving.queued) > 0.9 * float(stretched.serving.ttft) > 10
+    sentence = next(one for one in answer.advice.reasons if one.startswith("Stretching"))
+    assert "to the first" not in sentence
+    assert "the others wait" in sentence
+
+
+def test_what_a_cut_of_the_prompt_gains_is_held_against_the_prompt_alone() -> None:
+    """Without waiting, which has to do with room."""
+    answer = plan(
+        Scenario(model=LLAMA, engine="ideal", prompt=100_000, output=500, concurrency=8, context=2, budget=16)
+    )
+    free = plan(answer.scenario.model_copy(update={"context": 0}))
+    cut = next(
+        free.result.plan(index)
+        for index in np.flatnonzero(free.result.legal & (free.result.layout.context == 2)).tolist()
+        if free.result.layout.one(index) == answer.advice.recommended.layout  # type: ignore[union-attr]
+    )
+    (sentence,) = [one for one in reasons(free.result, cut) if "along the sequence" in one]
+    whole = found(free, dataclasses.replace(cut.layout, context=1))
+    assert written_time(float(whole.serving.ttft - whole.serving.queued)) in sentence
+    assert ("at once" in sentence) == (not whole.holds)
+
+
+def test_the_next_sizes_say_how_many_they_run_where_that_is_not_all() -> None:
+    answer = plan(Scenario(weights="bf16", concurrency=2000, budget=32))
+    best = answer.advice.recommended
+    assert best
+    for sentence in answer.advice.alternatives:
+        of_those_that_run(answer, sentence.rpartition("; holds")[0] or sentence)
