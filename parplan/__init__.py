@@ -42,6 +42,7 @@ LAYERS: tuple[str, ...] = (
     "objections",
     "planner",
     "choice",
+    "networks",
     "ladder",
     "runner_up",
     "advice",

@@ -54,14 +54,17 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
         ("Layouts that do it, best first", _layouts(result)),
-        ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
+        (
+            "What to buy for the requests of one replica",
+            _table(BOUGHT, [_bought(rung) for rung in advice.ladder]),
+        ),
         ("On a napkin", escaped(advice.napkin_note)),
         ("Assumed", _bullets(_assumptions(answer))),
         ("Sources", "\n".join(_sources(answer))),
     )
     head = (
         f"# {escaped(advice.verdict)}",
-        *filter(None, [escaped(advice.shortfall)]),
+        *filter(None, [escaped(advice.shortfall), escaped(advice.sharing)]),
         f"Planned with parplan {__version__} on {written.isoformat()}, link format {SCHEMA}. The whole scenario: "
         f"<{link}>",
     )

@@ -187,10 +187,10 @@ def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> N
 
 
 def test_the_ladder_never_goes_down() -> None:
-    """One replica that does more is never smaller. Several small ones may be, so the last rung is another matter."""
+    """What does more is never smaller; `test_ladder` has the whole law."""
     for model in (LLAMA, BIG_LLAMA, DEEPSEEK):
         answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", tpot=40, budget=64))
-        sizes = [rung.gpus for rung in answer.advice.ladder[:-1] if rung.gpus]
+        sizes = [rung.gpus for rung in answer.advice.ladder if rung.gpus]
         assert sizes == sorted(sizes)
 
 
@@ -229,13 +229,13 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             Scenario(model="Qwen/Qwen3-4B", gpu="rtx-4090", concurrency=4),
             1,
             1,
-            "1, as many as the full answer",
+            "1 GPU, as many as the full answer",
         ),
         (
             Scenario(ttft=500, tpot=30),
             2,
             4,
-            "2 hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
+            "2 GPUs hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
             "The full answer is 4.",
         ),
         (
@@ -250,7 +250,7 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             16,
             "No cut into 10 is tried; the next is 12. 12 GPUs would do (TP4 PP3); sold in machines of 8, they are 16.",
         ),
-        (Scenario(tpot=1), 2, 8, "2 hold every request; none that was tried meets the targets"),
+        (Scenario(tpot=1), 2, 8, "2 GPUs hold every request; none that was tried meets the targets"),
     ],
     ids=["alike", "targets", "overhead", "whole machines", "no target met"],
 )
@@ -268,7 +268,7 @@ def test_why_the_napkin_and_the_full_answer_differ(
     [
         (
             Scenario(gpu="t4", concurrency=4096, prompt=2_000_000),
-            "171,796, more than the 16 GPUs one replica may use.",
+            "171,796 GPUs, more than the 16 GPUs one replica may use.",
         ),
         (Scenario(tensor=3), "On 3 GPUs, TP3: 64 attention heads do not divide over 3 tensor ranks."),
         (Scenario(concurrency=120, budget=2), "On 2 GPUs, TP2: it holds 112 of 120 requests"),

@@ -6,13 +6,13 @@ import pandas as pd
 import streamlit as st
 
 from parplan.cost import bill, energy_per_token
-from parplan.instances import Purchase
 from parplan.ladder import Rung
+from parplan.networks import Offer
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import prices
 from parplan.ui.prices import costs, price_day, worth
 from parplan.ui.words import cited, plain, sentence, significant
-from parplan.units import GB
+from parplan.units import GB, MS, counted
 
 NOTHING = "nothing within the GPUs one replica may use"
 TITLES = {
@@ -30,6 +30,9 @@ COLUMNS = {
     "Region": st.column_config.TextColumn(width=110),
     "GB/s per GPU": st.column_config.NumberColumn(
         format="%.1f", width=95, help="Network to other machines, one way. Empty: none, or not published"
+    ),
+    "ms/token": st.column_config.NumberColumn(
+        format="%.1f", width=80, help="Time per output token over the network of these machines"
     ),
     **{name: prices.COLUMNS[name] for name in ("Price of", "USD/M input", "USD/M total", "USD/request")},
     "Note": st.column_config.TextColumn(),
@@ -53,13 +56,24 @@ def show(answer: Answer) -> None:
     )
     for rung in advice.ladder:
         with st.container(border=True):
-            size = f"{rung.gpus} × {gpu.label}, {rung.layout}" if rung.plan else NOTHING
-            st.markdown(f"**{TITLES[rung.name]}: {plain(size)}**", help=plain(sentence(rung.meaning)))
+            st.markdown(
+                f"**{TITLES[rung.name]}: {plain(_size(rung, gpu.label))}**",
+                help=plain(sentence(rung.meaning)),
+            )
             if rung.note:
                 st.text(rung.note)
             if rung.plan:
                 _offers(rung, answer.scenario)
                 st.caption(plain(_energy(rung, tdp=gpu.tdp)))
+
+
+def _size(rung: Rung, label: str) -> str:
+    """GPUs and layout; of replicas that share the requests also how many each has, and how fast."""
+    if rung.plan is None:
+        return NOTHING
+    each = rung.plan.result.problem.workload.concurrency
+    share = f", {counted(each, 'request')} each" if rung.replicas > 1 else ""
+    return f"{rung.gpus} × {label}, {rung.layout}{share}"
 
 
 def _napkin(answer: Answer) -> None:
@@ -84,13 +98,10 @@ def _energy(rung: Rung, *, tdp: float | None) -> str:
 
 def _offers(rung: Rung, scenario: Scenario) -> None:
     if not rung.purchases:
-        st.text(
-            "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network. "
-            "With a price of your own (Prices, on the left) it is reckoned here."
-        )
+        st.text(f"{rung.unsold} With a price of your own (Prices, on the left) it is reckoned here.")
         return
     key = f"offers_{rung.name}"
-    rows = [_offer(rung, purchase, scenario) for purchase in rung.purchases]
+    rows = [_offer(rung, offer, scenario) for offer in rung.offers]
     st.dataframe(
         pd.DataFrame(rows, columns=list(COLUMNS)).dropna(axis="columns", how="all"),
         key=key,
@@ -102,12 +113,12 @@ def _offers(rung: Rung, scenario: Scenario) -> None:
     )
 
 
-def _offer(rung: Rung, purchase: Purchase, scenario: Scenario) -> dict[str, object]:
-    instance = purchase.instance
+def _offer(rung: Rung, offer: Offer, scenario: Scenario) -> dict[str, object]:
+    purchase, instance = offer.purchase, offer.purchase.instance
     paid = bill(
         purchase,
         replicas=rung.replicas,
-        requests_per_s=rung.requests_per_s,
+        requests_per_s=rung.requests_per_s_of(offer.plan),
         prompt=scenario.prompt,
         output=scenario.output,
     )
@@ -118,6 +129,7 @@ def _offer(rung: Rung, purchase: Purchase, scenario: Scenario) -> dict[str, obje
         "GPUs": purchase.gpus,
         "Region": instance.region,
         "GB/s per GPU": None if instance.network is None else instance.network / GB,
+        "ms/token": float(offer.plan.serving.tpot) / MS if rung.networked else None,
         "Note": instance.note or None,
         "Source": cited(instance.sources),
     }

@@ -25,9 +25,9 @@ def _cost(answer: Answer, _: Plan) -> Explanation | None:
     """Of the cheapest machines that hold every request; None where none has a price."""
     for rung in answer.advice.ladder:
         if rung.name == "holds" and rung.tokens_per_s:
-            for purchase in rung.purchases:
-                if purchase.price is not None:
-                    return token_cost(purchase, price=purchase.price, rate=rung.tokens_per_s)
+            for offer in rung.offers:
+                if (price := offer.purchase.price) is not None:
+                    return token_cost(offer.purchase, price=price, rate=rung.tokens_per_s_of(offer.plan))
     return None
 
 

@@ -81,6 +81,8 @@ def _headline(answer: Answer) -> None:
     st.subheader(plain(answer.advice.verdict), anchor=False)
     if answer.advice.shortfall:
         st.markdown(plain(answer.advice.shortfall))
+    if answer.advice.sharing:
+        st.markdown(plain(answer.advice.sharing))
     if answer.load_words:
         st.markdown(plain(f"{answer.load_words} See the tab Load."))
     if assumed := answer.result.problem.transformer.assumed:
