@@ -22,7 +22,7 @@ MOST_REPLICAS = np.iinfo(np.int32).max
 NOT_SOLD = (
     "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network."
 )
-TOO_SLOW = "Nobody in the catalogue sells so many of this GPU in one machine, or with a network fast enough for its targets."
+TOO_SLOW = "Nobody in the catalogue sells so many of this GPU in one machine, or with a network that meets the targets."
 
 
 @dataclass(frozen=True)

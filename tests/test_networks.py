@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from parplan import Scenario, catalog, plan
+from parplan.across import plans_across
 from parplan.instances import Purchase
 from parplan.networks import uses_network
 from parplan.planner import Plan, evaluate
+from parplan.ui import compare_page, hardware_tab
+from parplan.units import written_time
 
 DEEPSEEK = Scenario(model="deepseek-ai/DeepSeek-V3.1", gpu="h100-sxm", concurrency=256)
 
@@ -68,3 +71,40 @@ def test_within_one_machine_and_one_rack_no_network_counts() -> None:
     gpu = catalog.gpus()["gb200-nvl72"]
     assert not uses_network(Purchase(tray, 18), gpu=gpu, gpus=72)
     assert uses_network(Purchase(tray, 36), gpu=gpu, gpus=144)
+
+
+def test_hardware_and_compare_show_machines_at_the_speed_of_their_network() -> None:
+    """Of GCP there are only machines with 12.5 and 25 GB/s per GPU; the dearer bill per token is the slower one."""
+    found = plans_across(DEEPSEEK)["h100-sxm"]
+    assert found.plan
+    gcp = [one for one in catalog.instances() if one.provider == "GCP"]
+    for filled in (True, False):
+        option = hardware_tab.of(found, gcp, DEEPSEEK, filled=filled)
+        assert option.plan
+        assert option.bill
+        network = option.bill.purchase.instance.network
+        assert network in (12.5e9, 25e9)
+        assert float(option.plan.serving.tpot) == pytest.approx(over(found.plan, network))
+        tokens = float(option.plan.serving.tokens_per_s) * 3600 / 1e6
+        price = option.bill.purchase.price
+        assert price
+        assert float(option.bill.cost.per_million_output) * tokens == pytest.approx(price)
+        row = hardware_tab.table([option]).iloc[0]
+        assert row["ms/token"] == pytest.approx(1000 * over(found.plan, network))
+        assert written_time(over(found.plan, network)) in row["In words"]
+    timely = DEEPSEEK.model_copy(update={"tpot": 45.0})
+    quick = hardware_tab.of(plans_across(timely)["h100-sxm"], gcp, timely, filled=True)
+    assert quick.bill
+    assert quick.bill.purchase.instance.network == 25e9
+
+
+def test_a_comparison_bills_the_machines_with_their_own_speed() -> None:
+    answer = plan(DEEPSEEK)
+    paid = compare_page.paid(answer)
+    assert paid
+    costs = {
+        offer.purchase.price / float(offer.plan.serving.requests_per_s) / 3600
+        for offer in answer.advice.offers
+        if offer.purchase.price
+    }
+    assert float(paid.cost.per_request) == pytest.approx(min(costs))
