@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parplan import catalog, export, links, logs, validate
+from parplan.advice import per_token
 from parplan.balance import balance
 from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
 from parplan.ladder import Rung
@@ -111,7 +112,7 @@ def written_answer(answer: Answer) -> str:
         lines.append(
             f"{one.layout!s:<20}{one.gpus:>5}{written_bytes(float(one.memory.weights)):>11}"
             f"{written_bytes(float(one.memory.pool)):>11}{int(one.memory.capacity):>9,}"
-            f"{written_time(float(one.serving.tpot)):>11}{written_time(float(one.serving.ttft)):>9}"
+            f"{per_token(one):>11}{written_time(float(one.serving.ttft)):>9}"
             f"{float(one.serving.tokens_per_s_per_gpu):>11,.0f}"
         )
     return "\n".join(lines)

@@ -100,8 +100,17 @@ def _users(count: int) -> str:
     return f"{_requests(count)} at once"
 
 
+def per_token(plan: Plan) -> str:
+    """The time per output token, in words; that there is none where a request ends with its first."""
+    one = plan.result.problem.workload.one_token
+    return "none" if one else written_time(float(plan.serving.tpot))
+
+
 def _speed(plan: Plan) -> str:
-    return f"{written_time(float(plan.serving.tpot))} per token, {written_time(float(plan.serving.ttft))} to the first"
+    first = written_time(float(plan.serving.ttft))
+    if plan.result.problem.workload.one_token:
+        return f"{first} to the only token"
+    return f"{per_token(plan)} per token, {first} to the first"
 
 
 def _format(result: Result) -> str:

@@ -19,6 +19,7 @@ from parplan.units import GB, Array, counted, written_time
 MOST_REPLICAS = np.iinfo(np.int32).max
 """Stands for the replicas of a layout that does not do it, however many there are."""
 
+UNLISTED = "Nobody in the catalogue sells this GPU."
 NOT_SOLD = (
     "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network."
 )
@@ -287,7 +288,7 @@ class _Builder:
             spare=self.step.spare,
             busy=self.result.problem.workload.concurrency / plan.result.problem.workload.concurrency,
             index=index,
-            unsold="" if kept else TOO_SLOW if offers else NOT_SOLD,
+            unsold="" if kept else TOO_SLOW if offers else NOT_SOLD if self.market.machines else UNLISTED,
         )
 
     def shared(self, index: int) -> tuple[Plan, int]:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
+from parplan.advice import per_token
 from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
-from parplan.units import GIB
+from parplan.units import GIB, written_time
 from parplan.ways_out import ways_out
 from parplan.work import experts_held
 
@@ -414,3 +415,23 @@ def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
     shown = balance(answer.result.problem, nearest)
     assert "does not come up" in shown.sums
     assert not shown.holds
+
+
+@pytest.mark.parametrize("targets", [{}, {"tpot": 5}, {"ttft": 20_000, "tpot": 5}], ids=str)
+def test_where_a_request_has_one_token_there_is_no_time_per_token(targets: dict[str, float]) -> None:
+    """A target for the second token asks for nothing then."""
+    answer = plan(Scenario(output=1, concurrency=8, **targets))
+    best = answer.advice.recommended
+    assert best
+    assert best.in_time
+    assert f"{written_time(float(best.serving.ttft))} to the only token" in answer.advice.verdict
+    words = (answer.advice.verdict, *answer.advice.reasons, *answer.advice.alternatives)
+    assert not any("per token" in line for line in words)
+    assert per_token(best) == "none"
+    assert "per token, " in plan(Scenario(output=2, concurrency=8)).advice.verdict
+
+
+def test_one_gpu_holds_and_two_hold() -> None:
+    one = plan(Scenario(model="Qwen/Qwen3-8B", concurrency=40, tpot=0.01)).advice.napkin_note
+    assert "1 GPU holds every request; none" in one
+    assert "2 GPUs hold every request; none" in plan(Scenario(tpot=1)).advice.napkin_note

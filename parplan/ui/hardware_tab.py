@@ -255,7 +255,7 @@ def _figures(plan: Plan) -> dict[str, object]:
     return {
         "GPUs": plan.gpus,
         "Layout": str(plan.layout),
-        "ms/token": float(serving.tpot) / MS,
+        "ms/token": None if plan.result.problem.workload.one_token else float(serving.tpot) / MS,
         "First token, ms": float(serving.ttft) / MS,
         "Tokens/s per GPU": float(serving.tokens_per_s_per_gpu),
     }
