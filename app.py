@@ -5,6 +5,7 @@ Streamlit imports this file once, to start the server, and runs it anew for ever
 
 import gc
 import sys
+from collections.abc import Callable
 from functools import partial
 
 import streamlit as st
@@ -45,10 +46,16 @@ def show() -> None:
         seen = st.session_state.get("_seen") == page.title
         # Pictures need not wait for widgets that stay as they are; the address of a page just opened waits for its own.
         asked = inputs.scenario()
-        beside = partial(settings, asked)
-        for part in (page.run, beside) if seen else (beside, page.run):
+        beside, shown = partial(settings, asked), partial(main, page.run)
+        for part in (shown, beside) if seen else (beside, shown):
             part()
         st.session_state.update(_seen=page.title, _scenario=asked)
+
+
+def main(page: Callable[[], None]) -> None:
+    """What was wrong with the link, whatever page it leads to, and the page."""
+    inputs.link_messages()
+    page()
 
 
 def settings(asked: Scenario) -> None:

@@ -15,6 +15,7 @@ LAYERS: tuple[str, ...] = (
     "provenance",
     "formats",
     "hardware",
+    "mixers",
     "transformer",
     "workload",
     "layout",
@@ -25,6 +26,7 @@ LAYERS: tuple[str, ...] = (
     "drafting",
     "allocator",
     "memory",
+    "problem",
     "fit",
     "placement",
     "matrices",
@@ -40,6 +42,7 @@ LAYERS: tuple[str, ...] = (
     "cost",
     # decisions
     "objections",
+    "search",
     "planner",
     "choice",
     "networks",
@@ -55,6 +58,7 @@ LAYERS: tuple[str, ...] = (
     "topology",
     "whatif",
     "traffic",
+    "load_explanation",
     # the outside world
     "packing",
     "own_gpu",

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,10 @@ def scenario_of(words: Sequence[str]) -> Scenario:
     linked = len(words) == 1 and ("?" in words[0] or "&" in words[0])
     if not linked and (bad := [word for word in words if "=" not in word]):
         raise BadInputError(f"{bad[0]!r} is not KEY=VALUE; keys: {', '.join(Scenario.model_fields)}")
-    given = (
-        links.parsed(words[0]) if linked else {k: [v] for k, _, v in (word.partition("=") for word in words)}
-    )
-    found = links.read(given)
+    given: dict[str, list[str]] = {}
+    for key, _, value in (word.partition("=") for word in words):
+        given.setdefault(key, []).append(value)
+    found = links.read(links.parsed(words[0]) if linked else given)
     if found.complaints:
         raise BadInputError("; ".join(complaint.wrong for complaint in found.complaints))
     for change in found.changes:
@@ -63,7 +64,7 @@ def transformer_of(name: str, *, hub: bool) -> Transformer:
         raise BadInputError(f"{name[:80]}: {error.strerror}") from error
     if is_file:
         try:
-            return transformer_from_config(json.loads(path.read_text(encoding="utf-8")), name=path.stem)
+            return transformer_from_config(json.loads(path.read_bytes()), name=path.stem)
         except OSError as error:
             raise BadInputError(f"{name}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
@@ -218,7 +219,8 @@ def run_validate(arguments: argparse.Namespace) -> str:
 def run_log(arguments: argparse.Namespace) -> str:
     """`log`: an engine's start-up log beside the prediction; what it does not say may be given as KEY=VALUE."""
     try:
-        figures = logs.log_figures(arguments.file.read_text(encoding="utf-8", errors="replace"))
+        with arguments.file.open(encoding="utf-8", errors="replace") as file:
+            figures = logs.log_figures(file.read(logs.LONGEST_LOG + 1))
     except OSError as error:
         raise BadInputError(f"{arguments.file}: {error.strerror}") from error
     except logs.LogError as error:
@@ -299,4 +301,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has a × or a ±
     sys.exit(main())

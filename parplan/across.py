@@ -12,21 +12,29 @@ from parplan.confidence import Confidence, confidence
 from parplan.hardware import Gpu
 from parplan.instances import weight_bytes
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, Result, candidate_layouts, deciding_batches, judged_side_by_side
+from parplan.planner import Plan, Result, judged_side_by_side
+from parplan.problem import Problem
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
+from parplan.search import candidate_layouts, deciding_batches
 
 
 @dataclass(frozen=True)
 class Elsewhere:
     """A scenario on another GPU."""
 
-    gpu: Gpu
+    problem: Problem
+    """What was planned there."""
     plan: Plan | None
     """The recommended layout. None: nothing runs."""
     confidence: Confidence | None
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
     """The answer in one sentence."""
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU."""
+        return self.problem.gpu
 
 
 def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
@@ -72,7 +80,7 @@ def _elsewhere(result: Result) -> Elsewhere:
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
     return Elsewhere(
-        gpu=result.problem.gpu,
+        problem=result.problem,
         plan=best,
         confidence=None if best is None else confidence(result.problem, layout=best.layout),
         words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),

@@ -15,19 +15,18 @@ from parplan.choice import (
     roomiest_index,
     smallest_index,
     why_unwise,
-    wise,
 )
 from parplan.fit import longest_request
 from parplan.formats import Component
 from parplan.hardware import Instance
 from parplan.instances import Napkin, Purchase, napkin
 from parplan.ladder import MOST_REPLICAS, Market, Rung, fewer_would_do, ladder, thriftiest
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.networks import Offer
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection
-from parplan.planner import CUT_NAMES, Plan, Result
+from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
-from parplan.units import written_bytes, written_share, written_time
+from parplan.units import counted, written_bytes, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 OUT_OF_MEMORY = ("weights", "one-request")
@@ -88,16 +87,8 @@ def _within(result: Result) -> str:
     return f"up to {most} GPUs" if most > 1 else "on one GPU"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
-def _requests(count: int) -> str:
-    return _counted(count, "request")
-
-
 def _users(count: int) -> str:
-    return f"{_requests(count)} at once"
+    return f"{counted(count, 'request')} at once"
 
 
 def per_token(plan: Plan) -> str:
@@ -186,7 +177,7 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
     memory, workload = plan.memory, result.problem.workload
     found = [
         f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
-        f"{written_bytes(float(memory.pool))} left for KV hold {_requests(int(memory.capacity))} of "
+        f"{written_bytes(float(memory.pool))} left for KV hold {counted(int(memory.capacity), 'request')} of "
         f"{workload.length:,} tokens."
     ]
     return (*found, *(text for rule in RULES for text in rule(result, plan)))
@@ -200,15 +191,15 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
                 "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
                 "communication and gain nothing that is asked for.",
             )
-            if plan.holds and plan.in_time
+            if plan.does_job
             else ()
         )
     bought = result.bought
     smaller = bought < bought[plan.index]
     if not smaller.any():
         return ()
-    enough = smallest_index(result, among=smaller & result.holds & result.in_time)
-    if enough is not None and wise(result)[enough]:
+    enough = smallest_index(result, among=smaller & result.does_job)
+    if enough is not None and result.wise[enough]:
         other = result.plan(enough)
         return (f"At least cost {_gpus(result, other.gpus)} ({other.layout}) would do: {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
@@ -220,7 +211,7 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
 
 def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
     """What the layout delivers when its replicas are filled up, where that is what was asked for."""
-    if result.problem.objective != "throughput" or not (plan.holds and plan.in_time):
+    if result.problem.objective != "throughput" or not plan.does_job:
         return ()
     full = filled(result)
     rate, requests, tpot = (
@@ -235,10 +226,10 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
 
 def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     """The layout rated best, where it is clearly better than the recommended one and costs no more; why it is not."""
-    if not (plan.holds and plan.in_time):
+    if not plan.does_job:
         return ()
     rated = merits(result)[0]
-    better = result.holds & result.in_time & ~wise(result) & (rated > rated[plan.index] * (1 + INDISTINCT))
+    better = result.does_job & ~result.wise & (rated > rated[plan.index] * (1 + INDISTINCT))
     if result.problem.objective == "cost":
         bought = result.bought
         better &= bought == bought[plan.index]
@@ -276,20 +267,12 @@ def _limit_words(result: Result) -> str:
 def _nearest_failure(result: Result) -> str:
     """Why the layout that comes nearest to working does not; how long a request may be, where that is the matter."""
     index = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
-    nearest, problem = result.plan(index), result.problem
+    nearest = result.plan(index)
     first = nearest.objections[0]
     words = f"{nearest.layout} comes nearest: {first.reason} {first.fix}"
     if first.rule != "one-request":
         return words
-    longest = longest_request(
-        problem.transformer,
-        problem.precision,
-        layout=nearest.layout,
-        gpu=problem.gpu,
-        engine=problem.engine,
-        concurrency=1,
-        settings=problem.settings,
-    )
+    longest = longest_request(result.problem, layout=nearest.layout, concurrency=1)
     return f"{words} It holds one of up to {longest:,} tokens." if longest else words
 
 
@@ -379,7 +362,7 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
             other = result.plan(index)
             found.append(
                 f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {_requests(int(other.memory.capacity))}."
+                f"holds {counted(int(other.memory.capacity), 'request')}."
             )
     return tuple(found)
 
@@ -388,12 +371,12 @@ def _napkin_note(result: Result, found: Napkin, smallest: Rung | None) -> str:
     """Why the textbook number of GPUs and the full answer differ, or that they agree."""
     sums = (
         f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
-        f"{written_bytes(result.problem.gpu.memory)} per GPU: {_counted(found.gpus, 'GPU')}"
+        f"{written_bytes(result.problem.gpu.memory)} per GPU: {counted(found.gpus, 'GPU')}"
     )
     most = max(result.problem.budget, int(result.gpus.max()))
     full = None if smallest is None else smallest.plan
     if found.gpus > most and (smallest is None or smallest.replicas == 1):
-        return f"{sums}, more than the {_counted(most, 'GPU')} one replica may use."
+        return f"{sums}, more than the {counted(most, 'GPU')} one replica may use."
     if smallest is None or full is None or not (full.holds and result.holds.any()):
         nearest = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
         return f"{sums}. {_falls_short(result, nearest)}{_split(smallest)}"
@@ -408,31 +391,30 @@ def _split(smallest: Rung | None) -> str:
     if smallest is None or smallest.replicas == 1:
         return ""
     return (
-        f" The full answer is {_counted(smallest.gpus or 0, 'GPU')}: {smallest.layout} share the requests, and each of "
+        f" The full answer is {counted(smallest.gpus or 0, 'GPU')}: {smallest.layout} share the requests, and each of "
         "them holds all weights."
     )
 
 
 def _beyond_napkin(result: Result, found: Napkin, smallest: Rung) -> Iterator[str]:
     """What stands between the textbook number and the full answer: cuts, overheads, targets, whole machines."""
-    does = result.holds & result.in_time
     least = int(result.gpus[result.holds].min())
-    holds = f"{_counted(least, 'GPU')} hold{'s' * (least == 1)} every request"
+    holds = f"{counted(least, 'GPU')} hold{'s' * (least == 1)} every request"
     tried = int(result.gpus[result.gpus >= found.gpus].min())
     if tried > found.gpus:
         none = "With the cuts you fixed none" if result.problem.fixed else "No cut"
         yield f"{none} into {found.gpus} is tried; the next is {tried}."
     if tried < least:
         yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
-    if not does.any():
+    if not result.does_job.any():
         nearest = ", and the full answer comes nearest" if smallest.replicas == 1 else " alone"
         yield f"{holds}; none that was tried meets the targets{nearest}."
         return
-    if least < result.gpus[does].min():
+    if least < result.gpus[result.does_job].min():
         fastest = best_index(result, among=result.holds & (result.gpus == least))
         slow = result.plan(cast(int, fastest))
         yield f"{holds} ({slow.layout}): {_limit(result, slow.index)}"
-    alone = np.where(does, 1, MOST_REPLICAS)
+    alone = np.where(result.does_job, 1, MOST_REPLICAS)
     if smallest.replicas == 1 and (note := fewer_would_do(result, replicas=alone, gpus=smallest.gpus or 0)):
         yield note
 
@@ -440,7 +422,7 @@ def _beyond_napkin(result: Result, found: Napkin, smallest: Rung) -> Iterator[st
 def _falls_short(result: Result, index: int) -> str:
     """Why a layout does not do; what a GPU loses of the memory the textbook counts on, where memory is the matter."""
     plan = result.plan(index)
-    words = f"On {_counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
+    words = f"On {counted(plan.gpus, 'GPU')}, {plan.layout}: {_limit(result, index)}"
     if not plan.legal and plan.objections[0].rule not in OUT_OF_MEMORY:
         return words
     lost = plan.memory.activations + plan.memory.overhead + plan.memory.reserve
@@ -494,7 +476,7 @@ def _sharing(plan: Plan | None, *, offers: Iterable[Offer], split: Rung) -> str:
     if plan is None or split.plan is None or split.replicas == 1:
         return ""
     alone = next((float(one.purchase.price) for one in offers if one.purchase.price is not None), np.inf)
-    does, gpus = plan.holds and plan.in_time, split.gpus or 0
+    does, gpus = plan.does_job, split.gpus or 0
     if does and (split.price, gpus) >= (alone, plan.gpus):
         return ""
     less = "cost less" if split.price < alone else "take fewer GPUs"
@@ -502,6 +484,6 @@ def _sharing(plan: Plan | None, *, offers: Iterable[Offer], split: Rung) -> str:
     price = "" if np.isinf(split.price) else f", from {split.price:,.2f} USD per hour"
     instead = f" instead of {alone:,.2f}" if does and price and np.isfinite(alone) else ""
     return (
-        f"Replicas that share the requests {less if does else 'do it'}: {split.layout} on {_counted(gpus, 'GPU')}, "
-        f"{_requests(each)} each, {_speed(split.plan)}{price}{instead}."
+        f"Replicas that share the requests {less if does else 'do it'}: {split.layout} on {counted(gpus, 'GPU')}, "
+        f"{counted(each, 'request')} each, {_speed(split.plan)}{price}{instead}."
     )

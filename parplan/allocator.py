@@ -12,9 +12,10 @@ from parplan.calibration import Allocator, Exact, Grouped, TwoPools
 from parplan.drafting import drafting_block, drafting_layers
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.transformer import Compressed, GroupedQuery, Mixer, Recurrent, Transformer
+from parplan.mixers import Compressed, GroupedQuery, Mixer, Recurrent
+from parplan.transformer import Transformer
 from parplan.units import Array, Tokens
-from parplan.work import INDEX_BYTES, Stages, cache_share
+from parplan.work import INDEX_BYTES, Stages, cache_share, sequence_state_bytes
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,14 @@ def mixer_stores(
         return ()
     cache = mixer.cache
     share = np.asarray(cache_share(mixer, layout=layout), dtype=float)[..., None]
-    element = precision.kv.bytes_per_element
+    mixed = isinstance(mixer, Compressed) and precision.kv.bits == MIXED_ENTRY_BITS
+    element = MIXED_ENTRY_BYTES if mixed else precision.kv.bytes_per_element
     beside = cache.compressed * element + cache.index * INDEX_BYTES
     match mixer:
         case Recurrent():
-            whole = cache.state * mixer.state_bytes + cache.convolution * precision.bytes_per_parameter(
-                "norms"
-            )
-            return (Store(layers=layers, per_token=0 * share, state=share * whole),)
+            state = share * sequence_state_bytes(mixer, precision)
+            return (Store(layers=layers, per_token=0 * share, state=state),)
         case Compressed():
-            if precision.kv.bits == MIXED_ENTRY_BITS:
-                element = MIXED_ENTRY_BYTES
-            beside = cache.compressed * element + cache.index * INDEX_BYTES
             window = Store(
                 layers=layers,
                 per_token=share * cache.growing * element,

@@ -9,8 +9,8 @@ from typing import cast
 import numpy as np
 
 from parplan.formats import Precision
+from parplan.mixers import Compressed, GroupedQuery, Latent, Mixer, Recurrent
 from parplan.placement import Placement, Roofline
-from parplan.transformer import Compressed, GroupedQuery, Latent, Mixer, Recurrent
 from parplan.units import Bytes, Count, Seconds, Tokens
 from parplan.work import INDEX_BYTES, cache_bytes, cache_share
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from parplan.calibration import Occasion
 from parplan.fit import LONGEST, Fit, Shortfall, fit, shortfall
 from parplan.memory import Memory, profiled_encoder
-from parplan.planner import Plan, Problem
-from parplan.transformer import Compressed
+from parplan.mixers import Compressed
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.units import written_bytes
 
 
@@ -60,16 +61,7 @@ class Balance:
     @cached_property
     def fit(self) -> Fit:
         """What is missing, and the largest concurrency and lengths that do fit; looked for when somebody asks."""
-        return fit(
-            self.plan.memory,
-            transformer=self.problem.transformer,
-            precision=self.problem.precision,
-            layout=self.plan.layout,
-            gpu=self.problem.gpu,
-            engine=self.problem.engine,
-            concurrency=self.concurrency,
-            settings=self.problem.settings,
-        )
+        return fit(self.problem, layout=self.plan.layout, held=self.plan.memory)
 
     @property
     def starts(self) -> bool:
@@ -174,7 +166,7 @@ def occasions(problem: Problem, plan: Plan) -> Iterator[Occasion]:
         yield "transfer"
     if plan.gpus > 1:
         yield "company"
-    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+    if any(isinstance(mixer, Compressed) for mixer in problem.transformer.mixers):
         yield "compressed"
     yield "always"
 

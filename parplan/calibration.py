@@ -5,11 +5,12 @@ Every constant has a source or the measurement it was fitted to, recorded beside
 
 from typing import Annotated, Literal, TypeAlias
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from parplan.formats import Arithmetic
 from parplan.provenance import Source, Value
-from parplan.units import quantity
+from parplan.units import Array, quantity
 
 Fabric: TypeAlias = Literal["nvlink", "xgmi", "pcie"]
 Amount = Annotated[float, BeforeValidator(lambda written: quantity(written, unit="B")), Field(ge=0)]
@@ -262,13 +263,34 @@ class SpeedProfile(Value):
 
 
 class Errors(Value):
-    """Relative errors of predictions against published measurements."""
+    """Relative errors of predictions against measurements: predicted / measured - 1."""
 
     rows: int = Field(ge=1)
     median: float = Field(ge=0)
+    """Of the absolute error."""
     p90: float = Field(ge=0)
+    """90th percentile of the absolute error."""
     bias: float
     """Median of the signed error."""
+
+    @staticmethod
+    def of(errors: Array) -> "Errors":
+        """What errors of single rows come to.
+
+        Args:
+            errors: one or more, [rows].
+
+        >>> found = Errors.of(np.array([-0.2, 0.1, 0.1]))
+        >>> found.rows, found.median, found.bias
+        (3, 0.1, 0.1)
+        """
+        size = np.abs(errors)
+        return Errors(
+            rows=size.size,
+            median=float(np.median(size)),
+            p90=float(np.percentile(size, 90)),
+            bias=float(np.median(errors)),
+        )
 
 
 class Cause(Value):
@@ -321,6 +343,15 @@ class Engine(Value):
     errors: SpeedErrors | None = None
     """How wrong the speed constants were found to be. None: they are a bound (`ideal`), not a prediction."""
     sources: tuple[Source, ...] = Field(min_length=1)
+
+    @property
+    def family(self) -> str:
+        """Its name without the version: what shares a speed profile, and is named alike in measurements.
+
+        >>> Engine.model_construct(name="vllm-0.17").family
+        'vllm'
+        """
+        return self.name.partition("-")[0]
 
     def scaled(self, *, memory: float = 1.0, compute: float = 1.0, overhead: float = 1.0) -> "Engine":
         """The same engine with its speed constants moved, see `SpeedProfile.scaled`; with factors of one, itself."""

@@ -6,29 +6,22 @@ from typing import Any, cast
 
 import numpy as np
 
-from parplan.planner import CUT_NAMES, Counts, Mask, Plan, Result
-from parplan.units import Array, Seconds
+from parplan.layout import CUT_NAMES
+from parplan.planner import FORBIDDING, Plan, Result
+from parplan.units import Array, Counts, Mask, Seconds
 
 INDISTINCT = 0.05
 """Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
-UNWISE = ("tensor-spans", "pipeline-inside", "pipeline-needless")
-"""Warnings that keep a layout from being recommended while another one does the job."""
-
-
-def wise(result: Result) -> Mask:
-    """Layouts free of the warnings that forbid a recommendation, [layouts]."""
-    unwise = np.logical_or.reduce([result.warnings[name] for name in UNWISE])
-    return np.asarray(~unwise)
 
 
 def why_unwise(plan: Plan) -> str:
     """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
-    return next((objection.reason for objection in plan.objections if objection.rule in UNWISE), "")
+    return next((objection.reason for objection in plan.objections if objection.rule in FORBIDDING), "")
 
 
 def preferred(result: Result, *, among: Mask) -> Mask:
     """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
-    allowed = among & wise(result)
+    allowed = among & result.wise
     return allowed if allowed.any() else among
 
 
@@ -159,8 +152,8 @@ def recommended_index(result: Result) -> int | None:
     Where nothing does both, the targets come first to give way: the layout that holds every request and misses the
     targets least; where nothing holds every request, the one that holds the most.
     """
-    if (result.holds & result.in_time).any():
-        return best_index(result, among=result.holds & result.in_time)
+    if result.does_job.any():
+        return best_index(result, among=result.does_job)
     if result.holds.any():
         return int(np.argmin(np.where(preferred(result, among=result.holds), _miss(result), np.inf)))
     if result.legal.any():
@@ -171,8 +164,9 @@ def recommended_index(result: Result) -> int | None:
 def _miss(result: Result) -> Array:
     """By what factor the worse of both targets is missed, [layouts]; 1 or less: met."""
     workload, serving = result.problem.workload, result.serving
-    ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
-    tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
+    with np.errstate(over="ignore"):  # a target of nothing is missed by an infinite factor
+        ttft = result.at_asked(serving.ttft) / (workload.ttft or np.inf)
+        tpot = result.at_asked(serving.tpot) / (workload.tpot or np.inf)
     return np.asarray(np.maximum(ttft, tpot))
 
 
@@ -191,7 +185,7 @@ def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
     more = result.holds & (per_user > per_user[index]) & (per_gpu > per_gpu[index])
     throughput = result.problem.objective == "throughput"
     full = filled(result).tokens_per_s_per_gpu if throughput else np.zeros(more.size)
-    marks = (~result.in_time, ~wise(result), bought > bought[index], full < full[index])
+    marks = (~result.in_time, ~result.wise, bought > bought[index], full < full[index])
     against = np.select(marks, AGAINST[:-1], default=AGAINST[-1])
     order = np.argsort(-per_gpu, kind="stable")
     found = {name: order[(more & (against == name))[order]] for name in AGAINST}
@@ -202,7 +196,7 @@ def roomiest_index(result: Result, *, among: Mask) -> int:
     """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
     broken = np.sum(list(result.errors.values()), axis=0)
     capacity, pool = result.at_asked(result.memory.capacity), result.at_asked(result.memory.pool)
-    order = np.lexsort((-pool, -capacity, ~wise(result), broken, ~among))
+    order = np.lexsort((-pool, -capacity, ~result.wise, broken, ~among))
     return int(order[0])
 
 
@@ -231,13 +225,12 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
 def ranking(result: Result) -> Counts:
     """All layouts, best first, [layouts]: the recommended one, those that do the job, wise ones before unwise ones, by
     the objective; then those too slow, those whose requests wait, and impossible ones."""
-    does = result.holds & result.in_time
     order = np.lexsort(
         (
             *(-merit for merit in reversed(merits(result))),
             result.bought * (result.problem.objective == "cost"),
-            does & ~wise(result),
-            ~does,
+            result.does_job & ~result.wise,
+            ~result.does_job,
             ~result.holds,
             ~result.legal,
         )

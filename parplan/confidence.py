@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from parplan import catalog
 from parplan.calibration import SpeedErrors, TimeErrors
 from parplan.layout import Layout
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.transformer import Transformer
 
 Kind: TypeAlias = Literal["fitted", "pairs", "models", "gpus"]
@@ -95,7 +95,7 @@ def confidence(problem: Problem, *, layout: Layout) -> Confidence | None:
     errors = problem.engine.errors
     if errors is None:
         return None
-    family, label, gpu = problem.engine.name.partition("-")[0], problem.engine.label, problem.gpu.label
+    family, label, gpu = problem.engine.family, problem.engine.label, problem.gpu.label
     runs = _measured_on(family)
     on_gpu = [model for model, name in runs if name == problem.gpu.name]
     model_known = any(_alike(model, problem.transformer) for model, _ in runs)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.calibration import Engine
-from parplan.collectives import NETWORK_HOP, hop_time, network_bandwidth
+from parplan.collectives import NETWORK_HOP, hop_time, network_bandwidth, pair_bandwidth
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, limits, memory
+from parplan.placement import Placement
 from parplan.serving import chunked
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
@@ -96,11 +97,6 @@ class Pools:
         """Output tokens one request sees after its first."""
         return 1 / self.tpot
 
-    @property
-    def mismatch(self) -> Number:
-        """Share by which the slower pool falls behind the faster one; more than `SLACK` where no size matches."""
-        return 1 - self.requests_per_s / np.maximum(self.prefill_rate, self.decode_rate)
-
     def best(
         self, *, ttft: Seconds = np.inf, tpot: Seconds = np.inf, allowed: Any = True
     ) -> tuple[int, ...] | None:
@@ -131,7 +127,7 @@ def sent_bytes(transformer: Transformer, precision: Precision, *, layout: Layout
     """
     held = sum(
         count * cache_share(block.mixer, layout=layout) * cache_bytes(block.mixer, precision, length=prompt)
-        for count, block in zip(transformer.counts, transformer.blocks, strict=True)
+        for count, block in transformer.kinds
         if block.mixer
     )
     return np.asarray(held / np.asarray(layout.pipeline))
@@ -153,7 +149,7 @@ def transfer_time(
     """
 
     def seconds(amount: Bytes, gpu: Gpu) -> Seconds:
-        link: BytesPerSecond = engine.speed.link * (gpu.peer or gpu.link)
+        link: BytesPerSecond = engine.speed.link * pair_bandwidth(gpu)
         return amount / np.where(near, link, network_bandwidth(gpu=gpu, speed=engine.speed))
 
     start = np.where(near, 2 * hop_time(gpu=source, speed=engine.speed), NETWORK_HOP * engine.speed.latency)
@@ -229,10 +225,7 @@ def prefilling(
     together = packs.reshape(-1, *layout.shape[1:], 1)
     done = prefill_step(
         transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
+        at=Placement(precision, layout, gpu, engine.speed),
         tokens=cut.tokens,
         prior=cut.prior,
         prompts=together,
@@ -291,9 +284,12 @@ def pools(
     )  # fmt: skip
     running = np.maximum(1.0, np.minimum(asked, np.minimum(held.capacity, held.slots)))
     step = decode_step(
-        transformer, precision, layout=seconds, gpu=decode_gpu, engine=engine, batch=running,
-        length=workload.mean_length, draft=workload.draft,
-    )  # fmt: skip
+        transformer,
+        at=Placement(precision, seconds, decode_gpu, engine.speed),
+        batch=running,
+        length=workload.mean_length,
+        draft=workload.draft,
+    )
     tpot = step.total / workload.tokens_per_step
     near = (prefill_gpu == decode_gpu) & (firsts.gpus + seconds.gpus <= decode_gpu.domain)
     transfer = transfer_time(

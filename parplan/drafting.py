@@ -1,6 +1,7 @@
 """What drafts tokens (speculative decoding): a checkpoint's own layers for it, or an EAGLE head where it has none."""
 
-from parplan.transformer import Block, Dense, GroupedQuery, Recurrent, Transformer
+from parplan.mixers import GroupedQuery, Recurrent
+from parplan.transformer import Block, Dense, Transformer
 
 EAGLE_VOCABULARY = 32_000
 """Tokens an EAGLE-3 head can draft: `draft_vocab_size` of published configs for Llama, Qwen, gpt-oss and Kimi alike."""
@@ -34,7 +35,7 @@ def eagle_block(transformer: Transformer) -> Block:
     Read 2026-11-30.
     """
     hidden = transformer.hidden
-    mixers = [block.mixer for block in transformer.blocks if block.mixer]
+    mixers = transformer.mixers
     like = next((mixer for mixer in reversed(mixers) if isinstance(mixer, GroupedQuery)), None)
     plain = max((mixer.heads for mixer in mixers if not isinstance(mixer, Recurrent)), default=1)
     heads, kv_heads, width = (

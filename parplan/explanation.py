@@ -7,9 +7,8 @@ from functools import cached_property
 from parplan.attention import decode_attention, read_bytes
 from parplan.formats import Component
 from parplan.hardware import Gpu
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, GPU_CUTS, Layout, replica_gpus
 from parplan.matrices import (
-    LOGIT_BYTES,
     LOGIT_PASSES,
     expert_work,
     experts_touched,
@@ -26,14 +25,16 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, kinds
-from parplan.planner import CUT_NAMES, Plan, Problem
+from parplan.mixers import Mixer
+from parplan.placement import Placement, Roofline
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.serving import Prefill, prefill, serve
 from parplan.step import decode_step, draft_time, waiting_share
-from parplan.transformer import Block, Experts, Mixer, Transformer
-from parplan.work import block_share, cache_share
+from parplan.transformer import Block, Experts, Transformer
+from parplan.work import ACTIVATION_BYTES, LOGIT_BYTES, block_share, cache_share
 
 COMPONENT_NAMES: dict[Component, str] = {
     "embedding": "embedding",
@@ -51,8 +52,6 @@ COMPONENT_NAMES: dict[Component, str] = {
     "mtp": "drafting layers",
 }
 READING, ARITHMETIC = "reading", "arithmetic"
-MULTIPLIED = ("tensor", "data", "pipeline", "context")
-"""Cuts whose product is the number of GPUs; the others divide the work of the same GPUs."""
 
 
 def mixer_words(mixer: Mixer) -> str:
@@ -147,7 +146,7 @@ def time_per_token(problem: Problem, plan: Plan) -> Explanation:
 def _weight_parts(one: Pass) -> Iterator[Part]:
     """Matrix products with weights every token uses, by component; and the activations between them."""
     at, held = one.at, dict[Component, float]()
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         for component, parameters in block_share(block, layout=one.layout).items():
             held[component] = held.get(component, 0.0) + count * float(parameters)
     for component, parameters in held.items():
@@ -183,7 +182,7 @@ def _side(one: Pass, amounts: tuple[Factor, ...], *, seconds: float, unit: str, 
 def _expert_parts(one: Pass) -> Iterator[Part]:
     """Routed experts of the busiest GPU, by kind of layer."""
     everyone = int(one.layout.data) * one.tokens
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         if block.experts:
             work = expert_work(block.experts, at=one.at, tokens=everyone)
             yield _expert_part(one, block.experts, work, layers=count, tokens=everyone)
@@ -212,7 +211,7 @@ def _attention_part(one: Pass) -> Part:
     reading, arithmetic = [], []
     peak = one.gpu.peak("bf16")
     length = one.problem.workload.mean_length
-    for count, block in kinds(one.transformer):
+    for count, block in one.transformer.kinds:
         if block.mixer:
             work = decode_attention(block.mixer, at=one.at, length=length, queries=one.queries)
             amount = cache_share(block.mixer, layout=one.layout) * read_bytes(
@@ -269,7 +268,7 @@ def _message_parts(one: Pass) -> Iterator[Part]:
     count = sum(
         layers
         * ((b.mixer is not None) + (b.dense is not None) + (b.experts is not None and layout.data == 1))
-        for layers, b in kinds(one.transformer)
+        for layers, b in one.transformer.kinds
     )
     logits = float(logit_messages(one.transformer, at=at, tokens=one.tokens))
     lengthwise = float(sequence_messages(one.transformer, at=at, tokens=one.tokens))
@@ -286,7 +285,7 @@ def _message_parts(one: Pass) -> Iterator[Part]:
         _times(one, lengthwise, count=1, noun="exchange"),
         law=sequence_messages,
     )
-    spread = sum(layers for layers, block in kinds(one.transformer) if block.experts)
+    spread = sum(layers for layers, block in one.transformer.kinds if block.experts)
     yield single(
         f"tokens to experts on {layout.width} GPUs and back",
         _times(one, float(step.all_to_all) * kept, count=spread, noun="layers"),
@@ -307,7 +306,7 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
         "starting kernels",
         *(
             one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
-            for count, block in kinds(one.transformer)
+            for count, block in one.transformer.kinds
             if (seconds := float(launch_time(block, at=one.at)))
         ),
         law=launch_time,
@@ -316,7 +315,7 @@ def _overhead_parts(one: Pass) -> Iterator[Part]:
         "scaling block by block",
         *(
             one.term(Factor(count, f"layers ({_block_words(block)})"), Factor(seconds, "s"))
-            for count, block in kinds(one.transformer)
+            for count, block in one.transformer.kinds
             if (seconds := float(scaling_time(block, at=one.at)))
         ),
         law=scaling_time,
@@ -370,10 +369,7 @@ def _prefill(one: Pass) -> Prefill:
     )
     return prefill(
         one.transformer,
-        problem.precision,
-        layout=one.layout,
-        gpu=one.gpu,
-        engine=problem.engine,
+        at=one.at,
         workload=problem.workload,
         step_tokens=told.batched_tokens,
         decode=one.plan.serving.decode.per(1 / kept),
@@ -432,32 +428,36 @@ def _in_between(one: Pass, seconds: float) -> tuple[Term, ...]:
 
 def written_tokens(problem: Problem, chunks: float) -> str:
     """Prompt tokens of one chunk that are not in the prefix cache."""
-    return f"{max(1.0, problem.workload.prompt * (1 - problem.workload.prefix_hit)) / chunks:,.0f}"
+    return f"{problem.workload.new_tokens / chunks:,.0f}"
 
 
 def tokens_per_second(problem: Problem, plan: Plan, *, replicas: int) -> Explanation:
     """Output tokens of all replicas: every running request yields its output in its time."""
-    serving, output = plan.serving, problem.workload.output
-    running, rate = float(serving.running), float(serving.requests_per_s)
-    lasts = running / rate
-    part = single(
-        "output",
-        Term(
-            (
-                *_replicas(replicas),
-                Factor(running, "requests at once"),
-                Factor(output, "tokens"),
-                Factor(lasts, "s", divides=True),
-            )
-        ),
-        law=serve,
-    )
+    part = single("output", Term((*_replicas(replicas), *_yielded(problem, plan))), law=serve)
     return Explanation(
         figure="Tokens per second",
-        value=float(serving.tokens_per_s) * replicas,
+        value=float(plan.serving.tokens_per_s) * replicas,
         unit="tokens/s",
         parts=(part,),
         sources=speed_sources(problem),
+    )
+
+
+def tokens_per_second_per_gpu(problem: Problem, plan: Plan) -> Explanation:
+    """Output tokens of one replica over its GPUs."""
+    shared = Factor(plan.gpus, f"GPU{'s' * (plan.gpus != 1)}", divides=True)
+    part = single("output", Term((*_yielded(problem, plan), shared)), law=serve)
+    rate = float(plan.serving.tokens_per_s_per_gpu)
+    return Explanation("Tokens per second and GPU", rate, "tokens/s", (part,), speed_sources(problem))
+
+
+def _yielded(problem: Problem, plan: Plan) -> tuple[Factor, ...]:
+    """What one replica yields a second: the output of all running requests in the time one of them lasts."""
+    running, rate = float(plan.serving.running), float(plan.serving.requests_per_s)
+    return (
+        Factor(running, "requests at once"),
+        Factor(problem.workload.output, "tokens"),
+        Factor(running / rate, "s", divides=True),
     )
 
 
@@ -467,9 +467,9 @@ def _replicas(replicas: int) -> tuple[Factor, ...]:
 
 def gpu_count(plan: Plan, *, replicas: int) -> Explanation:
     """GPUs of all replicas."""
-    cuts = {name: getattr(plan.layout, field) for field, name in CUT_NAMES.items() if field in MULTIPLIED}
+    cuts = {name: getattr(plan.layout, field) for field, name in CUT_NAMES.items() if field in GPU_CUTS}
     factors = [Factor(size, f"{name} ranks") for name, size in cuts.items() if size > 1] or [Factor(1, "GPU")]
-    part = single("ranks of all kinds", Term((*_replicas(replicas), *factors)), law=Layout)
+    part = single("ranks of all kinds", Term((*_replicas(replicas), *factors)), law=replica_gpus)
     return Explanation("GPUs", float(plan.gpus * replicas), "GPUs", (part,), ())
 
 

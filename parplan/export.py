@@ -13,9 +13,10 @@ from parplan.formats import Precision
 from parplan.instances import Purchase
 from parplan.ladder import Rung
 from parplan.layout import Layout
+from parplan.mixers import Recurrent
 from parplan.planner import Plan
 from parplan.scenario import Answer, Scenario
-from parplan.transformer import Recurrent, Transformer
+from parplan.transformer import Transformer
 from parplan.units import MS, gib
 from parplan.work import INDEX_BYTES
 

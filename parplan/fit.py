@@ -6,12 +6,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parplan.calibration import Engine
-from parplan.formats import Precision
-from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import Memory, Settings, division, worst_rank
-from parplan.transformer import Transformer
+from parplan.memory import Memory, division, worst_rank
+from parplan.problem import Problem
 from parplan.units import Bytes, Count, written_bytes
 from parplan.work import distinct_stages
 
@@ -99,39 +96,25 @@ def runnable(held: Memory) -> Count:
     return np.where(held.overflows, 0.0, np.minimum(held.capacity, held.slots))
 
 
-def most_requests(held: Memory) -> int:
-    """The same of a single layout, a whole number."""
-    return int(runnable(held))
-
-
-def longest_request(
-    transformer: Transformer,
-    precision: Precision,
-    *,
-    layout: Layout,
-    gpu: Gpu,
-    engine: Engine,
-    concurrency: int,
-    settings: Settings | None = None,
-) -> int:
+def longest_request(problem: Problem, *, layout: Layout, concurrency: int) -> int:
     """Longest request, prompt and output together, of which one layout runs so many at once.
 
     The exact inverse of `memory`: one token more and fewer of them run. At most `LONGEST`; 0 when not even the
     shortest fits. Requests beyond the engine's sequence slots wait whatever their length, and are not counted.
     Many lengths are tried at once, then those between the last that fits and the first that does not.
     """
-    stages = distinct_stages(transformer, layout=layout)
+    stages = distinct_stages(problem.transformer, layout=layout)
 
     def fits(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
         divided = division(
-            transformer,
-            precision,
+            problem.transformer,
+            problem.precision,
             layout=layout,
             stages=stages,
-            gpu=gpu,
-            engine=engine,
+            gpu=problem.gpu,
+            engine=problem.engine,
             length=lengths,
-            settings=settings or Settings(),
+            settings=problem.settings,
         )
         held = worst_rank(divided, layout=layout, concurrency=concurrency)
         return np.asarray(runnable(held) >= np.minimum(concurrency, held.slots))
@@ -150,32 +133,14 @@ def longest_request(
     return shortest
 
 
-def fit(
-    held: Memory,
-    *,
-    transformer: Transformer,
-    precision: Precision,
-    layout: Layout,
-    gpu: Gpu,
-    engine: Engine,
-    concurrency: int,
-    settings: Settings | None = None,
-) -> Fit:
-    """What is missing for a workload on one layout, and the largest requests and concurrency that do fit.
+def fit(problem: Problem, *, layout: Layout, held: Memory) -> Fit:
+    """What is missing for a problem's requests on one layout, and the largest requests and concurrency that do fit.
 
     Args:
-        held: its memory at that concurrency.
+        held: its memory at the asked concurrency.
     """
     together, alone = (
-        longest_request(
-            transformer,
-            precision,
-            layout=layout,
-            gpu=gpu,
-            engine=engine,
-            concurrency=count,
-            settings=settings,
-        )
-        for count in (concurrency, 1)
+        longest_request(problem, layout=layout, concurrency=count)
+        for count in (problem.workload.concurrency, 1)
     )
-    return Fit(shortfall=shortfall(held), requests=most_requests(held), length=together, length_alone=alone)
+    return Fit(shortfall=shortfall(held), requests=int(runnable(held)), length=together, length_alone=alone)

@@ -65,7 +65,7 @@ class Precision(Value):
     weights: dict[Component, Format]
     """One format per component; a checkpoint leaves some components unquantised."""
     kv: Format
-    """KV cache elements. Recurrent states have their own width, see `transformer.Recurrent`."""
+    """KV cache elements. Recurrent states have their own width, see `mixers.Recurrent`."""
 
     def bytes_per_parameter(self, component: Component) -> float:
         """Stored bytes per parameter of a component, scales included."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from math import ceil
 
 import numpy as np
 
@@ -27,9 +26,10 @@ def weight_bytes(transformer: Transformer, precision: Precision) -> Bytes:
 
 def sequence_bytes(transformer: Transformer, precision: Precision, *, length: Count) -> Bytes:
     """Cache of one sequence of `length` tokens over all layers, as the model defines it, held once."""
-    layers = zip(transformer.blocks, transformer.counts, strict=True)
     return sum(
-        count * cache_bytes(block.mixer, precision, length=length) for block, count in layers if block.mixer
+        count * cache_bytes(block.mixer, precision, length=length)
+        for count, block in transformer.kinds
+        if block.mixer
     )
 
 
@@ -74,17 +74,31 @@ class Napkin:
     """GPUs those bytes fill, rounded up."""
 
 
-def napkin(transformer: Transformer, precision: Precision, *, gpu: Gpu, workload: Workload) -> Napkin:
-    """Parameters x bytes plus KV cache over the memory of one GPU, rounded up: no layout does it with fewer.
+def gpus_filled(weights: Bytes, *, cache: Bytes, memory: Bytes) -> Count:
+    """GPUs that weights and cache fill, rounded up to whole ones.
 
-        ceil((weights + kv) / memory)
+        ceil((weights + cache) / memory)
+
+    Args:
+        weights: all of them, once.
+        cache: of every asked request at full length, held once.
+        memory: of one GPU, all of it.
+
+    >>> float(gpus_filled(70e9, cache=20e9, memory=80e9))
+    2.0
+    """
+    return np.ceil((weights + cache) / memory)
+
+
+def napkin(transformer: Transformer, precision: Precision, *, gpu: Gpu, workload: Workload) -> Napkin:
+    """Parameters x bytes plus KV cache over the memory of one GPU, see `gpus_filled`: no layout does it with fewer.
 
     It forgets activations, overheads, what an engine refuses to use, and everything that is repeated on several
     GPUs, and which cuts a model allows; the full answer is shown beside it.
     """
     weights = float(weight_bytes(transformer, precision))
     kv = float(workload.concurrency * sequence_bytes(transformer, precision, length=workload.length))
-    return Napkin(weights=weights, kv=kv, gpus=ceil((weights + kv) / gpu.memory))
+    return Napkin(weights=weights, kv=kv, gpus=int(gpus_filled(weights, cache=kv, memory=gpu.memory)))
 
 
 @dataclass(frozen=True)

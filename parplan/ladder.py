@@ -8,13 +8,16 @@ from typing import cast
 
 import numpy as np
 
-from parplan.choice import fewest, first_by, merits, preferred, why_unwise, wise
+from parplan.choice import fewest, first_by, merits, preferred, why_unwise
 from parplan.cost import fleets
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, surviving
 from parplan.networks import Offer, Speeds, quick_enough
-from parplan.planner import Counts, Mask, Plan, Result, judged
-from parplan.units import GB, Array, counted, written_time
+from parplan.planner import Plan, Result, judged
+from parplan.units import GB, Array, Counts, Mask, counted, written_time
+
+SURVIVES = "survives"
+"""The step that goes on with one machine lost."""
 
 MOST_REPLICAS = np.iinfo(np.int32).max
 """Stands for the replicas of a layout that does not do it, however many there are."""
@@ -148,7 +151,7 @@ def ladder(market: Market) -> tuple[Rung, ...]:
         Purpose("loads", "starts and holds at least one request of full length", alone),
         *((_held(market.result),) if job.in_time else ()),
         job,
-        replace(job, name="survives", meaning=words, spare=1),
+        replace(job, name=SURVIVES, meaning=words, spare=1),
     )
     return _climbed([_Builder(market, step) for step in steps])
 
@@ -199,7 +202,7 @@ def meeting(result: Result) -> Counts:
     share = grid[last] + np.clip((1 - used[rows, last]) / step, 0, 1) * (grid[after] - grid[last])
     share = np.minimum(share, result.at_asked(serving.running))
     replicas = _sharing(result, share=np.where(result.legal & timely.any(axis=1), share, 0))
-    return np.where(result.holds & result.in_time, 1, np.where(replicas == 1, 2, replicas))
+    return np.where(result.does_job, 1, np.where(replicas == 1, 2, replicas))
 
 
 def _sharing(result: Result, *, share: Array) -> Counts:
@@ -382,7 +385,7 @@ def fewer_would_do(result: Result, *, replicas: Counts, spare: int = 0, gpus: in
     fewer, gpu, copies = result.plan(index), result.problem.gpu, int(every[index])
     name = f"{copies} × {fewer.layout}" if copies > 1 else f"{fewer.layout}"
     words = f"{counted(least, 'GPU')} would do ({name})"
-    if bought[index] < bought[does & wise(result)].min(initial=np.iinfo(np.int64).max):
+    if bought[index] < bought[does & result.wise].min(initial=np.iinfo(np.int64).max):
         return f"{words}, but not be recommended. {why_unwise(fewer)}"
     *others, last = [gpu.node] if fewer.gpus > gpu.node else sizes_sold(gpu)
     sizes = f"{', '.join(map(str, others))} or {last}" if others else f"{last}"

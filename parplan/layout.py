@@ -9,6 +9,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 Cuts = int | NDArray[np.int64]
+CUT_NAMES = {
+    "tensor": "TP",
+    "data": "DP",
+    "expert": "EP",
+    "pipeline": "PP",
+    "context": "CP",
+    "decode_context": "DCP",
+}
+"""Layout fields in the order they are named, with their short names."""
+GPU_CUTS = ("tensor", "data", "pipeline", "context")
+"""Layout fields whose product is the GPUs of a replica; the others divide the work of the same GPUs."""
+
+
+def replica_gpus(tensor: Cuts, *, data: Cuts, context: Cuts, pipeline: Cuts) -> Any:
+    """GPUs of one replica: its cuts multiplied. Expert and decode-context ranks are the same GPUs, counted once.
+
+        tensor x data x context x pipeline
+
+    Args:
+        tensor: ways attention is cut.
+        data: times attention is repeated.
+        context: ways a long prompt is cut.
+        pipeline: stages.
+
+    >>> replica_gpus(8, data=1, context=1, pipeline=2)
+    16
+    """
+    return tensor * data * context * pipeline
 
 
 @dataclass(frozen=True)
@@ -36,7 +64,7 @@ class Layout:
     @cached_property
     def gpus(self) -> Any:
         """GPUs of one replica."""
-        return self.tensor * self.data * self.context * self.pipeline
+        return replica_gpus(self.tensor, data=self.data, context=self.context, pipeline=self.pipeline)
 
     @cached_property
     def width(self) -> Any:
@@ -45,8 +73,8 @@ class Layout:
 
     @cached_property
     def expert_tensor(self) -> Any:
-        """Ways one expert is cut."""
-        return self.width // self.expert
+        """Ways one expert is cut; whole where there are more groups than GPUs, which is objected to."""
+        return np.maximum(self.width // self.expert, 1)
 
     def __getitem__(self, index: Any) -> "Layout":
         """The layouts at an index, of a layout whose fields are arrays."""
@@ -64,9 +92,8 @@ class Layout:
 
     def __str__(self) -> str:
         """TP8 PP2, DP8 EP8, ...; TP1 for one GPU."""
-        names = (("TP", self.tensor), ("DP", self.data), ("EP", self.expert), ("PP", self.pipeline),
-                 ("CP", self.context), ("DCP", self.decode_context))  # fmt: skip
-        text = " ".join(f"{name}{int(size)}" for name, size in names if int(size) > 1) or "TP1"
+        sizes = {name: int(getattr(self, cut)) for cut, name in CUT_NAMES.items()}
+        text = " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
         return f"{int(self.replicas)} × {text}" if int(self.replicas) > 1 else text
 
     @staticmethod
@@ -95,6 +122,23 @@ class Layout:
         """A single layout with plain ints, of a layout whose fields are arrays [layouts]."""
         cuts = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         return Layout(**{name: int(cut[index] if cut.ndim else cut) for name, cut in cuts.items()})
+
+
+FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
+"""Groups of layouts that share their strengths."""
+
+
+def families(layout: Layout) -> Any:
+    """The family of each layout, by what is cut besides attention heads, [...].
+
+    >>> families(Layout(tensor=8, pipeline=np.array([1, 2]))).tolist(), str(families(Layout(tensor=8, expert=8)))
+    (['TP', 'TP with PP'], 'EP')
+    """
+    lengthwise = np.maximum(layout.context, layout.decode_context) > 1
+    piped, repeated = np.greater(layout.pipeline, 1), np.greater(layout.data, 1)
+    spread = repeated | np.greater(layout.expert, 1)
+    marks = (lengthwise, spread & piped, repeated, spread, piped)
+    return np.select(marks, ("CP", "EP or DP with PP", "DP", "EP", "TP with PP"), default="TP")
 
 
 def stage_bounds(layers: int, *, pipeline: Cuts) -> NDArray[np.int64]:

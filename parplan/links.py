@@ -89,6 +89,7 @@ def read(query: Mapping[str, Iterable[str]]) -> Reading:
     version, since = given.pop(VERSION_KEY, str(SCHEMA)), given.pop(FACTS_KEY, "")
     given.pop(VIEW_KEY, None)
     given, complaints = _of_today(given, version=version)
+    complaints = [*_repeated(query), *complaints]
     if not facts.readable(since):
         complaints.append(
             Complaint(f"{FACTS_KEY}={_shown(since)} says nothing", "what has changed is not known")
@@ -109,6 +110,18 @@ def read(query: Mapping[str, Iterable[str]]) -> Reading:
         scenario, found = check(scenario)
         complaints += found
     return Reading(scenario, tuple(complaints), facts.changed(scenario, since=since))
+
+
+def _repeated(query: Mapping[str, Iterable[str]]) -> list[Complaint]:
+    """Settings that are given more than once, and not the same every time."""
+    times = {
+        key: list(values) for key, values in query.items() if key in (*Scenario.model_fields, VERSION_KEY)
+    }
+    return [
+        Complaint(f"{key} is given {len(values)} times", f"the last of them, {_shown(values[-1])}, counts")
+        for key, values in times.items()
+        if len(set(values)) > 1
+    ]
 
 
 def _of_today(given: dict[str, str], *, version: str) -> tuple[dict[str, str], list[Complaint]]:

@@ -69,12 +69,22 @@ class Queue:
 
 
 def sustained_rate(serving: Serving) -> Number:
-    """Requests per second one replica answers with all slots taken: the last concurrency of the grid, [...]."""
+    """Requests per second one replica answers with all slots taken: the last concurrency of the grid, [...].
+
+    Args:
+        serving: of one replica, [..., batches], see `queue`.
+    """
     return np.asarray(serving.requests_per_s)[..., -1]
 
 
 def utilisation(arrival_rate: Number, *, sustained: Number) -> Number:
     """Share of the requests per second a replica can answer that it is asked for.
+
+        arrival rate / sustained
+
+    Args:
+        arrival_rate: requests per second of one replica.
+        sustained: requests per second it answers with all slots taken.
 
     >>> utilisation(0.5, sustained=2.0)
     0.25
@@ -87,8 +97,7 @@ def prompts_per_step(engine: Engine, *, gpu: Gpu, workload: Workload) -> Number:
 
     Below one where a prompt takes several steps.
     """
-    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
-    return tier_value(engine.memory.batched_tokens, gpu=gpu) / new
+    return tier_value(engine.memory.batched_tokens, gpu=gpu) / workload.new_tokens
 
 
 def state_grid(slots: int) -> Array:
@@ -189,16 +198,31 @@ def found(arrival_rate: Number, *, queue: Queue, variation: Number) -> tuple[Arr
     return weight / total[..., None], full / total
 
 
+def admission_chance(arrival_rate: Number, *, queue: Queue, variation: Number) -> Number:
+    """Share of the requests that find all slots taken and wait for admission, see `found`.
+
+    Args:
+        arrival_rate: requests per second of one replica.
+        queue: the replica in every state.
+        variation: standard deviation over mean of the output length.
+    """
+    return found(arrival_rate, queue=queue, variation=variation)[1]
+
+
 def knee_rate(queue: Queue, *, variation: Number) -> Number:
     """Requests per second of one replica from which more than 5 of 100 requests wait for admission.
 
     From here on the 95th percentile of the time to first token is a wait, and grows without bound towards the sustained
     rate. A replica of a few slots has its knee far below that rate, one of hundreds close to it.
+
+    Args:
+        queue: the replica in every state.
+        variation: standard deviation over mean of the output length.
     """
     low, high = 0.0 * np.asarray(queue.sustained), np.asarray(queue.sustained)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        beyond = found(middle, queue=queue, variation=variation)[1] > KNEE_WAITING
+        beyond = admission_chance(middle, queue=queue, variation=variation) > KNEE_WAITING
         low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
     return low[()]
 
@@ -213,6 +237,7 @@ def admission_wait(arrival_rate: Number, *, queue: Queue, variation: Number) -> 
 
     Args:
         arrival_rate: a, of one replica; from the sustained rate up the wait has no end.
+        queue: the replica in every state.
         variation: standard deviation over mean of the output length.
 
     Source: Allen, Probability, Statistics, and Queueing Theory with Computer Science Applications (2nd ed., 1990).
@@ -330,22 +355,39 @@ class Load:
         return self._ttft(0.95)
 
     @cached_property
+    def wait_p50(self) -> Seconds:
+        """Wait behind other newcomers' prompts and for admission that half of the requests stay within."""
+        return self._wait(0.5)
+
+    @cached_property
+    def wait_p95(self) -> Seconds:
+        """The same for 95 of 100 requests."""
+        return self._wait(0.95)
+
+    @cached_property
     def knee_rate(self) -> Number:
         """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
         return self.replicas * knee_rate(self.queue, variation=self.variation)
 
     def later(self, time: Seconds) -> Number:
         """Share of requests whose first token takes longer than a time."""
-        share = exceeded_beyond(time, bases=self.newcomers.alone, **self._waits)
+        share = exceeded_beyond(time, bases=self.newcomers.alone, **self.waits)
         return np.where(np.isinf(self.wait), 1.0, share)[()]
 
     def _ttft(self, quantile: float) -> Seconds:
-        time = quantile_beyond(self.newcomers.alone, quantile=quantile, **self._waits)
+        return self._within(quantile, bases=self.newcomers.alone)
+
+    def _wait(self, quantile: float) -> Seconds:
+        return self._within(quantile, bases=np.zeros_like(self.newcomers.alone[..., :1]))
+
+    def _within(self, quantile: float, *, bases: Array) -> Seconds:
+        """Time that a share of the requests stays within, of base and waits; one without an end has none."""
+        time = quantile_beyond(bases, quantile=quantile, **self.waits)
         return np.where(np.isinf(self.wait), np.inf, time)[()]
 
     @property
-    def _waits(self) -> Waits:
-        """Both waits of a newcomer; one without an end is left to the caller."""
+    def waits(self) -> Waits:
+        """Both waits of a newcomer, behind prompts and for admission; one without an end is left to the caller."""
         new, wait = self.newcomers, np.where(np.isinf(self.wait), 1.0, self.wait)
         return {"shares": (new.delayed, self.waiting), "scales": (new.delay, wait), "phases": new.phases}
 

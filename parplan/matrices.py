@@ -7,13 +7,12 @@ import numpy as np
 
 from parplan.formats import Component
 from parplan.layout import Layout
-from parplan.placement import Placement, Roofline, kinds
-from parplan.transformer import Block, Compressed, Experts, GroupedQuery, Latent, Recurrent, Transformer
+from parplan.mixers import Compressed, GroupedQuery, Latent, Recurrent
+from parplan.placement import Placement, Roofline
+from parplan.transformer import Block, Experts, Transformer
 from parplan.units import Count, Number, Seconds, Tokens
-from parplan.work import block_share
+from parplan.work import LOGIT_BYTES, block_share
 
-LOGIT_BYTES = 4.0
-"""Logits are sampled from in 32 bit."""
 LOGIT_PASSES = 4
 """Times sampling goes over the logits: conversion (read, write), softmax, pick. An assumption, not measured."""
 
@@ -88,7 +87,7 @@ def linear_work(transformer: Transformer, *, at: Placement, tokens: Tokens) -> l
     """
     first: dict[str, Component] = {}
     held: dict[Component, Number] = {}
-    for count, block in kinds(transformer):
+    for count, block in transformer.kinds:
         for component, parameters in block_share(block, layout=at.layout).items():
             if component != "routed_experts":
                 alike = first.setdefault(at.precision.weights[component].name, component)

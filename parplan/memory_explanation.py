@@ -20,10 +20,11 @@ from parplan.memory import (
     stage_activation_bytes,
     stage_graph_bytes,
 )
-from parplan.planner import Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
-from parplan.units import Array
+from parplan.units import Array, counted
 from parplan.work import all_stages, stage_parameters
 
 
@@ -66,7 +67,7 @@ def _images(problem: Problem, plan: Plan) -> tuple[str, float]:
         for transformer in (problem.transformer.text_only, problem.transformer)
     )  # fmt: skip
     count = int(profiled_images(encoder, told=told))
-    name = f"more for {count:,} image{'s' * (count > 1)} of {encoder.tokens:,} tokens, encoded at start"
+    name = f"more for {counted(count, 'image')} of {encoder.tokens:,} tokens, encoded at start"
     return name, float(both - text)
 
 

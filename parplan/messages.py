@@ -17,10 +17,10 @@ from parplan.collectives import (
     reduce_scatter_time,
     send_time,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, over_layers
+from parplan.placement import Placement, Roofline, over_layers
 from parplan.transformer import Block, Experts, Transformer
 from parplan.units import Bytes, Seconds, Tokens
-from parplan.work import cache_bytes, cache_share
+from parplan.work import ACTIVATION_BYTES, cache_bytes, cache_share
 
 
 def layer_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:

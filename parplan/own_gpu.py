@@ -150,12 +150,9 @@ def unpacked_fields(text: str) -> Mapping[str, Any]:
     if not text:
         raise OwnGpuError("no GPU is described")
     try:
-        found = unpacked_json(text, most=LARGEST_GPU)
+        return unpacked_json(text, most=LARGEST_GPU)
     except ValueError as error:
-        raise OwnGpuError(f"the packed description is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise OwnGpuError("the packed description is not a JSON object")
-    return found
+        raise OwnGpuError(f"the packed description {error}") from error
 
 
 def unpacked_gpu(text: str) -> Gpu:

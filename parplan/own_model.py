@@ -21,18 +21,23 @@ LARGEST_CONFIG = 1 << 18
 """Bytes a packed config.json may unpack to."""
 MOST_READINGS = 500
 """Times a config is read again to see what it can do without."""
+BYTE_ORDER = "\ufeff"
+"""What some editors put before a text."""
 Place: TypeAlias = tuple[str, ...]
 """Keys that lead to a value inside a config."""
 
 
-def packed(text: str) -> str:
+def packed(text: str | bytes) -> str:
     """A config.json as a short string a link can carry.
+
+    Args:
+        text: as it is pasted, or the content of a file, in any encoding of Unicode.
 
     Raises:
         ConfigError: the text is not JSON, not the config of a language model, or too long for a link.
     """
     try:
-        config = json.loads(text)
+        config = json.loads(text.removeprefix(BYTE_ORDER) if isinstance(text, str) else text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"this is not JSON: {error}") from error
     return packed_model(config)
@@ -99,15 +104,14 @@ def unpacked(text: str) -> Mapping[str, object]:
     """The config.json of a packed string; at most `LARGEST_CONFIG` bytes are unpacked.
 
     Raises:
-        ConfigError: the string is damaged, too large, or holds no JSON object.
+        ConfigError: the string is empty, damaged, too large, or holds no JSON object.
     """
+    if not text:
+        raise ConfigError("no config.json is given")
     try:
-        found = unpacked_json(text, most=LARGEST_CONFIG)
+        return unpacked_json(text, most=LARGEST_CONFIG)
     except ValueError as error:
-        raise ConfigError(f"the packed config.json of the link is damaged: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError("the packed config.json of the link is not a JSON object")
-    return found
+        raise ConfigError(f"the packed config.json of the link {error}") from error
 
 
 def _handy(config: Any) -> Any:

@@ -70,18 +70,27 @@ def packed_json(value: Any) -> str:
     return base64.urlsafe_b64encode(compressor.compress(compact) + compressor.flush()).decode().rstrip("=")
 
 
-def unpacked_json(text: str, *, most: int) -> Any:
-    """The JSON value of a packed string.
+def unpacked_json(text: str, *, most: int) -> dict[str, Any]:
+    """The JSON object of a packed string.
 
     Args:
         text: from anybody; packed with what is `FAMILIAR` or, as links of 0.1.0 are, without.
-        most: bytes that are unpacked; what follows them is cut off.
+        most: bytes it may unpack to; no more are unpacked.
 
     Raises:
-        ValueError: the string is damaged or too large.
+        ValueError: the string is damaged or too large, or holds no object; the message goes on from what it should be.
     """
+    unpacker = zlib.decompressobj(zdict=FAMILIAR)
     try:
-        compressed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        return json.loads(zlib.decompressobj(zdict=FAMILIAR).decompress(compressed, most))
-    except (zlib.error, RecursionError) as error:
-        raise ValueError(str(error)) from error
+        unpacked = unpacker.decompress(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), most)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"is damaged: {error}") from error
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"is too large: it unpacks to more than {most:,} bytes")
+    try:
+        found = json.loads(unpacked)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is damaged: {error if unpacker.eof else 'its end is missing'}") from error
+    if not isinstance(found, dict):
+        raise ValueError("is not a JSON object")
+    return found

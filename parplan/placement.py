@@ -1,6 +1,6 @@
 """A precision and a layout on a type of GPU, at an engine's rates: what every time of a step depends on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -13,9 +13,6 @@ from parplan.hardware import Gpu, Hardware
 from parplan.layout import Layout
 from parplan.transformer import Block, Transformer
 from parplan.units import Array, BytesPerSecond, FlopPerSecond, Number, Seconds
-
-ACTIVATION_BYTES = 2.0
-"""Activations and messages between ranks are 16 bit in every engine modelled."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +138,6 @@ class Roofline:
         return np.maximum(self.compute, self.memory)
 
 
-def kinds(transformer: Transformer) -> Iterator[tuple[int, Block]]:
-    """Kinds of layer with the number of layers of each."""
-    return zip(transformer.counts, transformer.blocks, strict=True)
-
-
 def over_layers(transformer: Transformer, seconds: Callable[[Block], Number]) -> Number:
     """A quantity of one layer, summed over all layers."""
-    return cast(Number, sum(count * seconds(block) for count, block in kinds(transformer)))
+    return cast(Number, sum(count * seconds(block) for count, block in transformer.kinds))

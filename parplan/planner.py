@@ -3,198 +3,24 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
-from math import gcd
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parplan.calibration import Engine
-from parplan.formats import COMPONENTS, LINEAR, Component, Format, Precision
-from parplan.hardware import Gpu, Gpus, Hardware
+from parplan.hardware import Gpus, Hardware
 from parplan.instances import sold_gpus
-from parplan.layout import Layout
-from parplan.memory import Memory, Settings, memory
-from parplan.objections import Case, Objection, broken, divisors, narrower_tensor, objection
+from parplan.layout import CUT_NAMES, FAMILIES, Layout, families
+from parplan.memory import Memory, memory
+from parplan.objections import Case, Objection, broken, narrower_tensor, objection
+from parplan.problem import Problem
+from parplan.search import batches, candidate_layouts
 from parplan.serving import Serving, serve
-from parplan.transformer import Transformer
-from parplan.units import Array
-from parplan.workload import Objective, Workload
+from parplan.units import Array, Counts, Mask
 
-Mask: TypeAlias = NDArray[np.bool_]
-Counts: TypeAlias = NDArray[np.int64]
 Values = TypeVar("Values")
 
-FEED_FORWARD: frozenset[Component] = frozenset({"dense_ffn", "routed_experts", "shared_experts"})
-CUT_NAMES = {
-    "tensor": "TP",
-    "data": "DP",
-    "expert": "EP",
-    "pipeline": "PP",
-    "context": "CP",
-    "decode_context": "DCP",
-}
-"""Layout fields in the order they are named, with their short names."""
-LONG_PROMPT = 32_768
-"""Prompt tokens from which context parallelism is tried on its own account."""
-
-
-def chosen_precision(
-    transformer: Transformer, *, weights: Format | None, kv: Format | None, formats: Mapping[str, Format]
-) -> Precision:
-    """The precision of every component when a user picks one weight format.
-
-    A checkpoint published in that format keeps its own list of exceptions. Otherwise the format covers the matrix
-    products inside the layers; four-bit floating point on a mixture of experts covers its feed-forward parts only,
-    as in NVIDIA's published NVFP4 checkpoints of DeepSeek, GLM, Kimi, MiniMax and Qwen (their exclude lists name
-    `self_attn*`). Embedding, head, router and norms stay in bf16.
-
-    Args:
-        weights: None: as published.
-        kv: None: as the checkpoint asks for, else bf16.
-        formats: the catalogue of formats.
-    """
-    stored: dict[Component, Format] = dict.fromkeys(COMPONENTS, formats["bf16"])
-    native = {component: formats[name] for component, name in transformer.native.items()}
-    families = {name.split("-")[0] for name in transformer.native.values()}
-    if weights is None or weights.name.split("-")[0] in families - {"bf16"}:
-        stored |= native
-    else:
-        four_bit_moe = weights.arithmetic in ("fp4", "fp4xfp8") and transformer.is_moe
-        stored |= dict.fromkeys(FEED_FORWARD if four_bit_moe else LINEAR, weights)
-    return Precision(weights=stored, kv=kv or formats[transformer.native_kv or "bf16"])
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Everything a plan follows from, names resolved."""
-
-    transformer: Transformer
-    precision: Precision
-    gpu: Gpu
-    engine: Engine
-    workload: Workload
-    settings: Settings
-    budget: int
-    """Most GPUs one replica may use."""
-    fixed: Mapping[str, int]
-    """Layout fields the user has fixed."""
-    text_only: bool = False
-    """The engine is told to take no images; `transformer` has no towers then."""
-    objective: Objective = "cost"
-    """What makes one layout better than another, of those that do the job."""
-
-
-def sizes(limit: int) -> Counts:
-    """Group sizes worth trying up to a limit: powers of two, three and nine times them (nodes of 8, racks of 72).
-
-    >>> sizes(24).tolist()
-    [1, 2, 3, 4, 6, 8, 9, 12, 16, 18, 24]
-    """
-    powers = 2 ** np.arange(int(limit).bit_length())
-    found = np.unique(np.concatenate([powers, 3 * powers, 9 * powers]))
-    return found[found <= limit]
-
-
-def tensor_widths(transformer: Transformer, *, limit: int) -> Counts:
-    """Tensor widths worth judging: powers of two, and every other width that divides all attention heads."""
-    others = divisors(gcd(*transformer.heads), limit=limit)
-    return np.union1d(2 ** np.arange(int(limit).bit_length()), others)
-
-
-def data_sizes(problem: Problem) -> Counts:
-    """How often attention may be repeated: besides the usual sizes what divides the experts with their copies, and
-    what divides the budget (five nodes of eight are 40)."""
-    limit, more = problem.budget, problem.settings.redundant_experts
-    counts = {block.experts.count + more for block in problem.transformer.blocks if block.experts}
-    even = [size for count in (*sorted(counts), limit) for size in divisors(count, limit=limit)]
-    return np.union1d(sizes(limit), np.array(even, dtype=np.int64))
-
-
-def stage_counts(problem: Problem) -> Counts:
-    """Pipeline stages worth judging: besides the usual counts what divides the budget's nodes; at most the layers."""
-    nodes = max(problem.budget // problem.gpu.node, 1)
-    counts = np.union1d(sizes(problem.budget), divisors(nodes, limit=nodes))
-    return counts[counts <= len(problem.transformer.sequence)]
-
-
-def candidate_layouts(problem: Problem) -> Layout:
-    """Every combination of cuts worth judging within the GPU budget, as one layout of arrays [layouts].
-
-    Leaves out what only renames another layout: expert groups need experts, attention repeated `data` times without
-    experts is a replica, decode-context parallelism needs ranks that repeat KV heads. Sizes are powers of two, three
-    and nine times them, and what divides heads, experts with their copies, or the budget. Experts are cut by all GPUs
-    or spread whole over all of them, and in between where the engine can. Context parallelism is tried for prompts of
-    32,768 tokens and more. Legal or not is judged later, so that a reason can be shown. When what the user fixed needs
-    more GPUs than the budget, the smallest such layouts are judged all the same.
-    """
-    limit, moe, one = problem.budget, problem.transformer.is_moe, np.array([1])
-    choices = {
-        "tensor": tensor_widths(problem.transformer, limit=limit),
-        "data": data_sizes(problem) if moe else one,
-        "pipeline": stage_counts(problem),
-        "context": sizes(limit) if problem.workload.prompt >= LONG_PROMPT else one,
-    } | {name: np.array([size]) for name, size in problem.fixed.items() if name != "expert"}
-    axes = np.meshgrid(*choices.values(), indexing="ij")
-    layout = Layout(**dict(zip(choices, (axis.ravel() for axis in axes), strict=True)))
-    layout = layout[layout.gpus <= max(limit, np.min(layout.gpus))]
-    layout = _with_experts(layout, problem)
-    layout = _with_decode_context(layout, problem)
-    keys = (layout.expert, layout.data, layout.pipeline, layout.tensor, layout.gpus)
-    return layout[np.lexsort(np.stack([np.broadcast_to(key, layout.shape) for key in keys]))]
-
-
-def _with_experts(layout: Layout, problem: Problem) -> Layout:
-    """Layouts once for every way to spread experts."""
-    if (fixed := problem.fixed.get("expert")) is not None:
-        divided = layout[layout.width % fixed == 0] if problem.transformer.is_moe else layout
-        return replace(divided if divided.shape[0] else layout, expert=np.asarray(fixed))
-    if not problem.transformer.is_moe:
-        return layout
-    spread = [replace(layout, expert=np.asarray(1)), replace(layout, expert=layout.width)[layout.width > 1]]
-    if problem.engine.mixed_experts:
-        groups = (size for size in data_sizes(problem).tolist() if size > 1)
-        spread += [
-            replace(layout, expert=np.asarray(size))[(layout.width % size == 0) & (layout.width > size)]
-            for size in groups
-        ]
-    return Layout.joined(spread)
-
-
-def _with_decode_context(layout: Layout, problem: Problem) -> Layout:
-    """Layouts with the cache cut along the sequence too, wherever ranks would repeat it and the engine can.
-
-    It is cut as many ways as ranks repeat it, or, where these reach over nodes, as many as sit in one.
-    """
-    if "decode_context" in problem.fixed or "decode_context" not in problem.engine.cuts:
-        return layout
-    kv_heads = min((b.mixer.kv_heads for b in problem.transformer.blocks if b.mixer), default=1)
-    repeats = np.maximum(np.asarray(layout.tensor) // kv_heads, 1)
-    inside = np.gcd(repeats, problem.gpu.node)
-    return Layout.joined(
-        [
-            layout,
-            replace(layout, decode_context=repeats)[repeats > 1],
-            replace(layout, decode_context=inside)[(inside > 1) & (inside < repeats)],
-        ]
-    )
-
-
-def batches(workload: Workload, *, points: int = 32) -> Counts:
-    """Concurrencies to plan for: powers of the square root of two from one up, with the asked one among them.
-
-    >>> batches(Workload(concurrency=48), points=8).tolist()
-    [1, 2, 3, 4, 6, 8, 11, 48]
-    """
-    grid = np.unique(np.round(2 ** (np.arange(2 * points) / 2)).astype(np.int64))[: points - 1]
-    return np.unique(np.append(grid, workload.concurrency))
-
-
-def deciding_batches(problem: Problem) -> Counts:
-    """Batches a recommendation depends on: the asked one alone, unless the objective fills replicas up."""
-    if problem.objective == "throughput":
-        return batches(problem.workload)
-    return np.array([problem.workload.concurrency])
+FORBIDDING = ("tensor-spans", "pipeline-inside", "pipeline-needless")
+"""Warnings that keep a layout from being recommended while another one does the job."""
 
 
 def mapped(values: Values, change: Callable[[Array], Any]) -> Values:
@@ -223,23 +49,6 @@ def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) ->
     if len(index) == len(shape) and all(size == full or isinstance(place, int) for size, full, place in axes):
         return values[tuple(place if size == full else 0 for size, full, place in axes[missing:])]
     return np.broadcast_to(values, shape)[index]
-
-
-FAMILIES = ("TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP")
-"""Groups of layouts that share their strengths."""
-
-
-def families(layout: Layout) -> Any:
-    """The family of each layout, by what is cut besides attention heads, [...].
-
-    >>> families(Layout(tensor=8, pipeline=np.array([1, 2]))).tolist(), str(families(Layout(tensor=8, expert=8)))
-    (['TP', 'TP with PP'], 'EP')
-    """
-    lengthwise = np.maximum(layout.context, layout.decode_context) > 1
-    piped, repeated = np.greater(layout.pipeline, 1), np.greater(layout.data, 1)
-    spread = repeated | np.greater(layout.expert, 1)
-    marks = (lengthwise, spread & piped, repeated, spread, piped)
-    return np.select(marks, ("CP", "EP or DP with PP", "DP", "EP", "TP with PP"), default="TP")
 
 
 def unbeaten(x: Array, y: Array) -> Any:
@@ -297,6 +106,11 @@ class Plan:
     def in_time(self) -> bool:
         """Legal, and both targets are met."""
         return bool(self.result.in_time[self.index])
+
+    @property
+    def does_job(self) -> bool:
+        """It holds every asked request and meets both targets."""
+        return self.holds and self.in_time
 
     @cached_property
     def memory(self) -> Memory:
@@ -388,9 +202,18 @@ class Result:
     @cached_property
     def in_time(self) -> Mask:
         """Legal layouts that meet both targets at the asked concurrency; without targets all do, [layouts]."""
-        workload = self.problem.workload
         ttft, tpot = self.at_asked(self.serving.ttft), self.at_asked(self.serving.tpot)
-        return self.legal & (ttft <= (workload.ttft or np.inf)) & (tpot <= (workload.tpot or np.inf))
+        return cast(Mask, self.legal & self.problem.workload.in_time(ttft=ttft, tpot=tpot))
+
+    @cached_property
+    def does_job(self) -> Mask:
+        """Layouts that hold every asked request and meet both targets, [layouts]."""
+        return self.holds & self.in_time
+
+    @cached_property
+    def wise(self) -> Mask:
+        """Layouts free of the warnings that forbid a recommendation, [layouts]."""
+        return cast(Mask, ~np.logical_or.reduce([self.warnings[name] for name in FORBIDDING]))
 
     @cached_property
     def families(self) -> Any:
@@ -405,9 +228,8 @@ class Result:
     @cached_property
     def timely(self) -> Mask:
         """Of those, the ones that meet both targets; without targets all do, [layouts, batches]."""
-        workload = self.problem.workload
-        tpot, ttft = self.grid(self.serving.tpot), self.grid(self.serving.ttft)
-        return self.possible & (tpot <= (workload.tpot or np.inf)) & (ttft <= (workload.ttft or np.inf))
+        ttft, tpot = self.serving.ttft, self.serving.tpot
+        return cast(Mask, self.possible & self.problem.workload.in_time(ttft=ttft, tpot=tpot))
 
     @cached_property
     def growing(self) -> Mask:
@@ -468,7 +290,7 @@ class Result:
     def _staged_gain(self, index: int) -> float:
         """Tokens/s of one layout over the most of those without stages that do the job on as many GPUs, less one; 0:
         none does."""
-        flat = self.holds & self.in_time & (self.layout.pipeline == 1) & (self.gpus == self.gpus[index])
+        flat = self.does_job & (self.layout.pipeline == 1) & (self.gpus == self.gpus[index])
         rate = self.at_asked(self.serving.tokens_per_s)
         return float(rate[index] / rate[flat].max() - 1) if flat.any() else 0.0
 

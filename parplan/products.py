@@ -1,8 +1,10 @@
 """A figure taken apart: parts that add up to it, each multiplied out from factors with their units."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite, log10, prod
 from typing import Any
 
@@ -14,6 +16,13 @@ SCALED = ("FLOP", "FLOP/s", "B/s")
 BINARY = ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 LARGE = ((1e12, "trillion "), (1e9, "billion "), (1e6, "million "))
+SHARE, SHARE_IN_FULL = "share", 0.1
+"""Stands for the unit of what is written in per cent; shares below have decimals."""
+DESCRIBED = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
+"""One entry below "Args:" in the documentation of a formula."""
+
+SHAPE = re.compile(r",? \[[\w., ]*\]")
+"""Shape of an array: " [..., batches]"."""
 
 
 def figures(number: float) -> str:
@@ -37,16 +46,149 @@ def written(value: float, *, unit: str) -> str:
     ('3.35 TB/s', '33.9 GiB', '24 ms')
     >>> written(70.6e9, unit="parameters"), written(80, unit="layers")
     ('70.6 billion parameters', '80 layers')
+    >>> written(16.36, unit="USD an hour"), written(1, unit="GPUs"), written(0.003, unit=SHARE)
+    ('16.36 USD an hour', '1 GPU', '0.30 %')
     """
     if unit == "s":
         return written_time(value)
+    if unit == SHARE:
+        return written_share(value, decimals=0 if value >= SHARE_IN_FULL else 2)
     if unit == "B":
         alone = (1.0, "byte" if value == 1 else "bytes")
         size, name = next(((size, name) for size, name in BINARY if abs(value) >= size), alone)
         return f"{figures(value / size)} {name}"
+    if unit.startswith("USD") and abs(value) >= 1:
+        return f"{value:,.2f} {unit}"
+    if value == 1 and "/" not in unit:
+        return f"1 {unit.removesuffix('s')}".rstrip()
     scale = DECIMAL if unit in SCALED else LARGE
     size, name = next(((size, name) for size, name in scale if abs(value) >= size), (1.0, ""))
     return f"{figures(value / size)} {name}{unit}".rstrip()
+
+
+def described(law: Callable[..., Any], name: str) -> str:
+    """What the documentation of a formula says of one of the numbers it is given; empty where it says nothing.
+
+    Args:
+        law: the formula.
+        name: of the number, in the code.
+
+    >>> described(written, "unit"), described(described, "name")
+    ('', 'of the number, in the code.')
+
+    """
+    _, _, listed = (inspect.getdoc(law) or "").partition("Args:\n")
+    entries = dict(DESCRIBED.findall(listed.split("\n\n")[0]))
+    return _unshaped(entries.get(name, ""))
+
+
+def _unshaped(text: str) -> str:
+    """Documentation as one line, without the shapes of arrays and without marks."""
+    return SHAPE.sub("", " ".join(text.split())).replace("`", "")
+
+
+def called(law: Callable[..., Any]) -> str:
+    """A formula by its place in the code.
+
+    >>> called(figures)
+    'parplan.products.figures'
+    """
+    return f"{law.__module__}.{law.__qualname__}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a formula is given for one of the numbers it asks for."""
+
+    value: Any
+    """As the formula takes it: a number, some of them, or a value that holds several."""
+    words: str
+    """The same for people."""
+    by: tuple["Applied", ...] = ()
+    """The formulas it came out of."""
+    described_by: Callable[..., Any] | None = None
+    """The formula whose documentation says what it is, where it is passed on to another."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A formula with the user's own numbers put in, for what no product writes down; its value is what it returns."""
+
+    name: str
+    law: Callable[..., Any]
+    given: Mapping[str, Given]
+    """By the names the formula has for them."""
+    unit: str
+    beside: tuple[Callable[..., Any], ...] = ()
+    """Other formulas whose documentation is needed to follow it."""
+
+    @cached_property
+    def value(self) -> float:
+        """What the formula returns."""
+        return float(self.law(**{name: one.value for name, one in self.given.items()}))
+
+    @property
+    def formula(self) -> str:
+        """What the code that computes it says about it."""
+        return inspect.getdoc(self.law) or ""
+
+    @property
+    def part(self) -> "Part":
+        """A figure, or an addend of one, that is this and nothing else."""
+        given = ", ".join(f"{_spaced(name)} {one.words}" for name, one in self.given.items())
+        return single(
+            self.name, Term((Factor(self.value, self.unit, by=(self,), of_what=given),)), law=self.law
+        )
+
+    def asks(self, depth: int) -> Iterator["Ingredient"]:
+        """What goes in, and what goes into that."""
+        for name, one in self.given.items():
+            what = described(one.described_by or self.law, name)
+            yield Ingredient(_spaced(name), one.words, what, depth)
+            for before in one.by:
+                yield from before.shown(depth + 1)
+
+    def shown(self, depth: int) -> Iterator["Ingredient"]:
+        """Itself as an ingredient of something else, then what goes into it."""
+        says = self.formula.partition("\n\n")[0]
+        yield Ingredient(self.name, written(self.value, unit=self.unit), _unshaped(says), depth)
+        yield from self.asks(depth + 1)
+
+    @property
+    def laws(self) -> Iterator[Callable[..., Any]]:
+        """The formula, and those its numbers came out of."""
+        yield self.law
+        yield from self.beside
+        for one in self.given.values():
+            for before in one.by:
+                yield from before.laws
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def put(value: float, *, unit: str = "") -> Given:
+    """A number as a formula is given it."""
+    return Given(value, written(value, unit=unit))
+
+
+def worked_out(applied: Applied) -> Given:
+    """What one formula returns, put into another."""
+    return Given(applied.value, written(applied.value, unit=applied.unit), by=(applied,))
+
+
+@dataclass(frozen=True)
+class Ingredient:
+    """A term next to a figure: what goes into it."""
+
+    name: str
+    words: str
+    """The user's number."""
+    what: str
+    """What it is, in the words of the formula's documentation."""
+    depth: int = field(default=0, compare=False)
+    """0: goes into the figure; 1: into what goes into it; and so on."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +201,16 @@ class Factor:
     divides: bool = False
     of: float = 0.0
     """The value on paper of which this one is reached. 0: there is none."""
+    by: tuple[Applied, ...] = ()
+    """The formulas it came out of, where it is no plain fact."""
+    of_what: str = ""
+    """What a formula made it of, said instead of the number where that is the whole figure."""
 
     @property
     def words(self) -> str:
         """The number, and how much of the value on paper it is."""
+        if self.of_what:
+            return self.of_what
         if not self.of:
             return written(self.value, unit=self.unit)
         reached = f"{written_share(self.value / self.of)} of {written(self.of, unit=self.unit)}"
@@ -125,6 +273,27 @@ class Part:
             for name, terms in self.sides.items()
         }
 
+    @property
+    def before(self) -> Iterator[Applied]:
+        """Formulas its factors came out of."""
+        for terms in self.sides.values():
+            for term in terms:
+                for factor in term.factors:
+                    yield from factor.by
+
+    def asks(self) -> Iterator[Ingredient]:
+        """What its factors came out of."""
+        for applied in self.before:
+            yield from applied.asks(0) if applied.name == self.name else applied.shown(0)
+
+    @property
+    def laws(self) -> Iterator[Callable[..., Any]]:
+        """The formula, and those its factors came out of."""
+        if self.law:
+            yield self.law
+        for applied in self.before:
+            yield from applied.laws
+
 
 def single(name: str, *terms: Term, law: Callable[..., Any] | None = None) -> Part:
     """A part with nothing to choose between."""
@@ -143,3 +312,13 @@ class Explanation:
     """What adds up to it."""
     sources: tuple[Source, ...]
     """Where its constants come from."""
+
+    @property
+    def terms(self) -> tuple[Ingredient, ...]:
+        """What goes into its parts, each once."""
+        return tuple(dict.fromkeys(one for part in self.parts for one in part.asks()))
+
+    @property
+    def laws(self) -> tuple[Callable[..., Any], ...]:
+        """The formulas behind it, each once."""
+        return tuple(dict.fromkeys(law for part in self.parts for law in part.laws))

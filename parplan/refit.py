@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from parplan.calibration import SCALE_LIMITS, Engine
+from parplan.calibration import SCALE_LIMITS, Engine, Errors
 from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
@@ -23,7 +23,6 @@ from parplan.units import MS, Array
 from parplan.validate.cells import Cells, RowError, number, reason_of
 from parplan.validate.deployments import Deployment
 from parplan.validate.marks import UNUSED
-from parplan.validate.report import Errors
 from parplan.validate.speed_rows import BENCHMARK_WAVES, SPEED_COLUMNS, speed_run, steps_between_looks
 from parplan.workload import Workload
 
@@ -169,17 +168,6 @@ def ratios(curves: Sequence[Curve], factors: Mapping[str, float]) -> dict[str, A
     return {column: ratio[np.isfinite(ratio)] for column, ratio in found.items()}
 
 
-def errors_of(ratio: Array) -> Errors:
-    """Relative errors of predictions."""
-    error = ratio - 1
-    return Errors(
-        count=error.size,
-        median=float(np.median(np.abs(error))),
-        p90=float(np.percentile(np.abs(error), 90)),
-        bias=float(np.median(error)),
-    )
-
-
 def least_squares(residuals: Callable[[Array], Array], *, start: Array, low: Array, high: Array) -> Array:
     """Where the soft-L1 loss of residuals is smallest within bounds, residuals of the draw to the start included.
 
@@ -242,7 +230,7 @@ def refit(rows: Iterable[Cells]) -> Refit:
     found = np.exp(least_squares(residuals, start=start, low=low, high=high))
     factors = {name: float(f"{value:.3g}") for name, value in zip(FACTORS, found, strict=True)}
     before, after = (
-        {column: errors_of(ratio) for column, ratio in ratios(curves, at).items() if ratio.size}
+        {column: Errors.of(ratio - 1) for column, ratio in ratios(curves, at).items() if ratio.size}
         for at in (dict.fromkeys(FACTORS, 1.0), factors)
     )
     return Refit(**factors, before=before, after=after, skipped=skipped)

@@ -10,13 +10,15 @@ from parplan.balance import balance
 from parplan.choice import ranking
 from parplan.confidence import Band
 from parplan.cost import Bill
+from parplan.export import Json, answer_json
 from parplan.ladder import Rung
 from parplan.layout import Layout
-from parplan.planner import Plan, Problem, Result
+from parplan.planner import Plan, Result
+from parplan.problem import Problem
 from parplan.provenance import Source
-from parplan.scenario import SCHEMA, Answer, price_terms
+from parplan.scenario import CUTS, SCHEMA, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED
-from parplan.units import Seconds, written_bytes, written_rate, written_share, written_time
+from parplan.units import Seconds, counted, written_bytes, written_rate, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
@@ -60,8 +62,8 @@ def report(answer: Answer, *, link: str, written: date) -> str:
             _table(BOUGHT, [_bought(rung) for rung in advice.ladder]),
         ),
         ("On a napkin", escaped(advice.napkin_note)),
-        ("Assumed", _bullets(_assumptions(answer))),
-        ("Sources", "\n".join(_sources(answer))),
+        ("Assumed", _bullets(assumptions(answer))),
+        ("Sources", "\n".join(dict.fromkeys(_cited(source) for source in sources(answer)))),
     )
     head = (
         f"# {escaped(advice.verdict)}",
@@ -109,7 +111,39 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
         ("Requests per second", rate if scenario.rate else "not asked"),
         ("GPUs one replica may use", f"{problem.budget}"),
         ("Cuts that are fixed", str(Layout(**problem.fixed)) if problem.fixed else "none"),
+        *_seldom(scenario),
     ]
+
+
+SHOWN_ABOVE = {
+    *[
+        "model",
+        "size",
+        "active",
+        "weights",
+        "kv",
+        "gpu",
+        "engine",
+        "objective",
+        "budget",
+        "replicas",
+        "concurrency",
+        "prompt",
+        "output",
+        "prefix",
+    ],
+    *["ttft", "tpot", "rate", "peak", "discount", "gpu_hour"],
+    *CUTS,
+}
+"""Fields of the scenario that rows of their own are about."""
+PACKED = ("config", "own_gpu")
+"""Fields that only the link holds in full; what they describe is said in words."""
+
+
+def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
+    """The rarely used settings that are not as they come, under the names the link has for them."""
+    changed = {name: value for name, value in scenario.changed().items() if name not in SHOWN_ABOVE}
+    return [(name, "as the link has it" if name in PACKED else str(value)) for name, value in changed.items()]
 
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
@@ -228,26 +262,73 @@ def _bought(rung: Rung) -> tuple[str, ...]:
     )
 
 
-def _assumptions(answer: Answer) -> tuple[str, ...]:
+def assumptions(answer: Answer) -> tuple[str, ...]:
+    """What is taken for granted, sentence by sentence."""
     return (
         *answer.result.problem.transformer.assumed,
         "Requests keep coming: as one ends, the next one starts; all are of the mean length.",
         "Memory is that of the fullest GPU of a replica, with every running request at its full length.",
         "Replicas change tokens and requests per second and nothing else.",
-        f"{price_terms(answer.scenario)} Unused GPUs of a machine are paid for too.",
+        f"{price_terms(answer.scenario)} Unused GPUs of a machine are paid for too.{_priced(answer)}",
     )
 
 
-def _sources(answer: Answer) -> list[str]:
-    """Where the figures of the GPU, the engine and the prices were read, one line each."""
+def _priced(answer: Answer) -> str:
+    """The days the listed prices are of, as one more sentence; empty where there is none."""
+    bought = (rung.purchases[0].instance for rung in answer.advice.ladder if rung.purchases)
+    days = sorted({one.priced for one in bought if one.price is not None and one.priced})
+    if not days:
+        return ""
+    first, last = days[0].isoformat(), days[-1].isoformat()
+    return f" Prices are of {first}." if first == last else f" Prices are of {first} to {last}."
+
+
+def in_one_line(problem: Problem) -> str:
+    """What is served, on what, for whom: what a figure without its page has to say."""
+    model, workload, precision = problem.transformer, problem.workload, problem.precision
+    formats = ", ".join(sorted({precision.weights[part].label for part in model.components}))
+    return (
+        f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {precision.kv.label}, on "
+        f"{problem.gpu.label} with {problem.engine.label} {problem.engine.versions}; "
+        f"{counted(workload.concurrency, 'request')} at once of {workload.prompt:,} prompt and "
+        f"{workload.output:,} output tokens"
+    )
+
+
+def everything(answer: Answer, *, link: str, written: date) -> Json:
+    """The whole answer as plain data, and what it rests on.
+
+    Args:
+        answer: the answer.
+        link: opens to the same scenario.
+        written: the day it is made.
+    """
+    problem = answer.result.problem
+    made = {
+        "version": __version__,
+        "date": written.isoformat(),
+        "link_format": SCHEMA,
+        "link": link,
+        "engine": f"{problem.engine.label} {problem.engine.versions}",
+        "assumptions": list(assumptions(answer)),
+        "sources": [source.model_dump(mode="json") for source in sources(answer)],
+    }
+    return {"made": made} | answer_json(answer)
+
+
+def sources(answer: Answer) -> tuple[Source, ...]:
+    """Where the figures of the GPU, the engine, the formats and the prices were read."""
     problem = answer.result.problem
     bought = (rung.purchases[0].instance.sources for rung in answer.advice.ladder if rung.purchases)
+    formats = (problem.precision.weights[component].sources for component in problem.transformer.components)
     found = (
         *problem.gpu.sources.values(),
         *problem.engine.sources,
-        *(source for sources in bought for source in sources),
+        *(source for listed in formats for source in listed),
+        *problem.precision.kv.sources,
+        *(source for listed in bought for source in listed),
     )
-    return list(dict.fromkeys(_cited(source) for source in found))
+    return tuple(dict.fromkeys(found))
 
 
 def _cited(source: Source) -> str:

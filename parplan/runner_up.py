@@ -8,7 +8,7 @@ import numpy as np
 from parplan.choice import INDISTINCT, best_index, filled, merits
 from parplan.layout import Layout
 from parplan.planner import Plan, Result
-from parplan.units import Array, written_share, written_time
+from parplan.units import Array, counted, written_share, written_time
 
 LEAST_GAP = 0.005
 """Relative difference that is written as a whole percent."""
@@ -31,9 +31,9 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
     Args:
         error: how far the time per token of a layout may be off, relative; 0: it is a bound.
     """
-    if not (best.holds and best.in_time):
+    if not best.does_job:
         return None
-    does = result.holds & result.in_time & (np.arange(result.shape[0]) != best.index)
+    does = result.does_job & (np.arange(result.shape[0]) != best.index)
     cuts = ("tensor", "data", "pipeline", "context")
     other = np.logical_or.reduce(
         [getattr(result.layout, name) != getattr(best.layout, name) for name in cuts]
@@ -45,9 +45,7 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
     ways = [way for way in _ways(result, best, second) if way]
     wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
     near = _indistinct(result, best, second, error=error)
-    return RunnerUp(
-        second, f"{second.layout} on {second.gpus} GPU{'s' * (second.gpus > 1)} comes next{near}. {wins}"
-    )
+    return RunnerUp(second, f"{second.layout} on {counted(second.gpus, 'GPU')} comes next{near}. {wins}")
 
 
 def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[Layout], float]) -> str:

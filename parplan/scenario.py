@@ -20,7 +20,8 @@ from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
 from parplan.own_model import LONGEST_CONFIG, described, unpacked
-from parplan.planner import Plan, Problem, Result, chosen_precision, solve
+from parplan.planner import Plan, Result, solve
+from parplan.problem import Problem, chosen_precision
 from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer

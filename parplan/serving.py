@@ -10,6 +10,7 @@ from parplan.formats import Precision
 from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.memory import Settings, limits
+from parplan.placement import Placement
 from parplan.step import Step, decode_step, prefill_step
 from parplan.transformer import Transformer
 from parplan.units import Count, Number, Seconds, Tokens, TokensPerSecond
@@ -135,22 +136,14 @@ class Chunked(NamedTuple):
 
 def chunked(workload: Workload, *, step_tokens: Count) -> Chunked:
     """A prompt in chunks of at most one step's tokens, all alike; what the prefix cache holds is skipped."""
-    new = np.maximum(1.0, workload.prompt * (1 - workload.prefix_hit))
+    new = workload.new_tokens
     chunks = np.ceil(new / step_tokens)
     tokens = new / chunks
     return Chunked(new, chunks, tokens, workload.prompt - new + (new - tokens) / 2)
 
 
 def prefill(
-    transformer: Transformer,
-    precision: Precision,
-    *,
-    layout: Layout,
-    gpu: Hardware,
-    engine: Engine,
-    workload: Workload,
-    step_tokens: Tokens,
-    decode: Step,
+    transformer: Transformer, *, at: Placement, workload: Workload, step_tokens: Tokens, decode: Step
 ) -> Prefill:
     """One prompt's prefill, in chunks of the engine's step size; what the prefix cache holds is skipped.
 
@@ -166,24 +159,21 @@ def prefill(
         step_tokens: most tokens of one step.
         decode: the step its chunks ride on.
     """
-    stages = np.asarray(layout.pipeline)
+    stages = np.asarray(at.layout.pipeline)
     cut = chunked(workload, step_tokens=step_tokens)
     chunks, most = cut.chunks, np.maximum(1.0, np.floor(step_tokens / cut.new))
-    data = np.asarray(layout.data)
+    data = np.asarray(at.layout.data)
     # [3, layouts, 1]: one chunk on every attention replica, as many as a step holds on every one, one on a single one
     step = prefill_step(
         transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
+        at=at,
         tokens=cut.tokens,
         prior=cut.prior,
         prompts=np.stack(np.broadcast_arrays(1.0, most, 1.0 + 0 * data)),
         busy=np.stack([data, data, np.ones_like(data)]),
     )
     one, full, alone = np.asarray(step.total)
-    mixed = engine.speed.mixed
+    mixed = at.speed.mixed
     eager = mixed * (step.launch - decode.launch)
     hidden = np.minimum(decode.idle, np.asarray(step.linear + step.experts)[0])
     return Prefill(
@@ -195,7 +185,7 @@ def prefill(
         most=most,
         shared=mixed * (hidden + decode.launch + step.engine) / stages,
         replicas=data,
-        together=engine.speed.together,
+        together=at.speed.together,
     )
 
 
@@ -231,26 +221,9 @@ def serve(
     told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, length=workload.length)
     slots = told.sequences * np.asarray(layout.data)
     running = np.maximum(1.0, np.minimum(concurrency, np.minimum(capacity, slots)))
-    decode = decode_step(
-        transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
-        batch=running,
-        length=workload.mean_length,
-        draft=workload.draft,
-    )
-    prompt = prefill(
-        transformer,
-        precision,
-        layout=layout,
-        gpu=gpu,
-        engine=engine,
-        workload=workload,
-        step_tokens=told.batched_tokens,
-        decode=decode,
-    )
+    at = Placement(precision, layout, gpu, engine.speed)
+    decode = decode_step(transformer, at=at, batch=running, length=workload.mean_length, draft=workload.draft)
+    prompt = prefill(transformer, at=at, workload=workload, step_tokens=told.batched_tokens, decode=decode)
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     kept = workload.tokens_per_step
     steps = 1 + (workload.output - 1) / kept

@@ -10,8 +10,8 @@ from parplan.scenario import Scenario
 
 PLACES = ("a", "b", "c", "d")
 """Keys of a comparison's link, one per scenario."""
-LONGEST = 8000
-"""Characters of one scenario's text that are read."""
+LONGEST = 1 << 15
+"""Characters of one scenario's text that are read; the longest link there can be is shorter."""
 LARGEST = 1 << 16
 """Bytes one packed scenario may unpack to."""
 
@@ -46,8 +46,6 @@ def scenario_of(text: str) -> tuple[Scenario | None, list[str]]:
     try:
         fields = unpacked_json(text, most=LARGEST)
     except ValueError:
-        fields = None
-    if not isinstance(fields, dict):
         return None, ["this is not a link to a plan"]
     return from_query({str(key): [str(value)] for key, value in fields.items()})
 

@@ -12,10 +12,8 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 
 from parplan.attention import attention_work, decode_attention, prefill_attention
-from parplan.calibration import Engine
 from parplan.drafting import draft_layers, last_layer_parameters
 from parplan.formats import Precision
-from parplan.hardware import Hardware
 from parplan.layout import Layout
 from parplan.matrices import expert_work, head_work, launch_time, linear_work, scaling_time
 from parplan.messages import (
@@ -27,9 +25,10 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.placement import ACTIVATION_BYTES, Placement, Roofline, kinds, over_layers
+from parplan.placement import Placement, Roofline, over_layers
 from parplan.transformer import Transformer
 from parplan.units import Count, Number, Seconds, Tokens
+from parplan.work import ACTIVATION_BYTES
 
 Bound: TypeAlias = Literal["compute", "memory", "communication", "overhead"]
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "communication", "overhead")
@@ -144,7 +143,7 @@ def step_of(
     everyone = busy * tokens
     routed = [
         (count, expert_work(block.experts, at=at, tokens=everyone))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.experts
     ]
     nothing = np.zeros(np.shape(at.layout.tensor))
@@ -226,15 +225,7 @@ def draft_time(transformer: Transformer, *, at: Placement, requests: Count, leng
 
 
 def decode_step(
-    transformer: Transformer,
-    precision: Precision,
-    *,
-    layout: Layout,
-    gpu: Hardware,
-    engine: Engine,
-    batch: Count,
-    length: Tokens,
-    draft: int = 0,
+    transformer: Transformer, *, at: Placement, batch: Count, length: Tokens, draft: int = 0
 ) -> Step:
     """One new token, and `draft` drafted ones verified, for every one of `batch` running requests of one replica.
 
@@ -246,26 +237,25 @@ def decode_step(
         length: mean tokens in the cache of a request.
         draft: tokens drafted for every request and step; see `Workload.tokens_per_step` for how many it keeps.
     """
-    at = Placement(precision, layout, gpu, engine.speed)
-    stages = np.asarray(layout.pipeline)
-    requests = np.maximum(1.0, np.asarray(batch) / np.asarray(layout.data))
+    stages, data = np.asarray(at.layout.pipeline), np.asarray(at.layout.data)
+    requests = np.maximum(1.0, np.asarray(batch) / data)
     sequences = np.maximum(1.0, requests / stages)
     cached, queries = np.asarray(length, dtype=float), draft + 1
     parts = [
         (count, decode_attention(block.mixer, at=at, length=cached, queries=queries))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.mixer
     ]
     step = step_of(
         transformer,
         at=at,
         tokens=queries * sequences,
-        busy=np.asarray(layout.data),
+        busy=data,
         sampled=queries * sequences,
         attention=attention_work(parts, sequences=sequences),
         launching=1.0,
         forwarded=False,
-        engine=engine.speed.step + engine.speed.request * requests,
+        engine=at.speed.step + at.speed.request * requests,
         in_flight=np.minimum(requests, stages),
     )
     if not draft:
@@ -275,11 +265,8 @@ def decode_step(
 
 def prefill_step(
     transformer: Transformer,
-    precision: Precision,
     *,
-    layout: Layout,
-    gpu: Hardware,
-    engine: Engine,
+    at: Placement,
     tokens: Tokens,
     prior: Tokens,
     prompts: Count = 1,
@@ -295,23 +282,22 @@ def prefill_step(
         prompts: chunks in the step.
         busy: attention replicas that have chunks, where not all do.
     """
-    at = Placement(precision, layout, gpu, engine.speed)
     new, cached = np.asarray(tokens, dtype=float), np.asarray(prior, dtype=float)
     parts = [
         (count, prefill_attention(block.mixer, at=at, tokens=new, prior=cached))
-        for count, block in kinds(transformer)
+        for count, block in transformer.kinds
         if block.mixer
     ]
     done = step_of(
         transformer,
         at=at,
-        tokens=new * prompts / np.asarray(layout.context),
-        busy=np.asarray(layout.data if busy is None else busy),
+        tokens=new * prompts / np.asarray(at.layout.context),
+        busy=np.asarray(at.layout.data if busy is None else busy),
         sampled=np.asarray(prompts, dtype=float),
         attention=attention_work(parts, sequences=prompts),
-        launching=engine.speed.eager,
+        launching=at.speed.eager,
         forwarded=True,
-        engine=np.asarray(engine.speed.step),
+        engine=np.asarray(at.speed.step),
         in_flight=np.asarray(1.0),
     )
     gathered = prompts * context_messages(transformer, at=at, tokens=new)

@@ -6,10 +6,9 @@ Ranks are numbered as in `collectives`: tensor ranks are neighbours, then data, 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parplan.collectives import nodes_spanned
+from parplan.collectives import fast_domain, nodes_spanned, pair_bandwidth
 from parplan.hardware import Gpu
-from parplan.layout import Layout
-from parplan.planner import CUT_NAMES
+from parplan.layout import CUT_NAMES, Layout
 
 FABRICS = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe"}
 NETWORK = "the network"
@@ -52,11 +51,6 @@ class Traffic:
     """It leaves the fast domain."""
 
 
-def box_size(gpu: Gpu) -> int:
-    """GPUs that one fast domain joins; those of a node where PCIe is all there is."""
-    return gpu.node if gpu.fabric == "pcie" else gpu.domain
-
-
 def seats(layout: Layout, *, gpu: Gpu) -> tuple[Seat, ...]:
     """Every GPU of one replica, in the order of the ranks."""
     tensor, width = int(layout.tensor), int(layout.width)
@@ -64,7 +58,7 @@ def seats(layout: Layout, *, gpu: Gpu) -> tuple[Seat, ...]:
     return tuple(
         Seat(
             number=number,
-            box=number // box_size(gpu),
+            box=number // fast_domain(gpu),
             tensor=number % tensor,
             data=number // tensor % int(layout.data),
             context=number // width % int(layout.context),
@@ -91,14 +85,14 @@ def traffic(layout: Layout, *, gpu: Gpu) -> Iterator[Traffic]:
         ("data", 1 if spread else layout.data, width, "tokens of all attention replicas to cut experts"),
         ("context", layout.context, stage, "new keys and values of long prompts"),
     )
-    near = (FABRICS[gpu.fabric], gpu.peer or gpu.link)
+    near = (FABRICS[gpu.fabric], pair_bandwidth(gpu))
     network = (NETWORK, gpu.network or gpu.pcie)
     for name, size, span, carries in found:
         if int(size) > 1:
             far = float(nodes_spanned(int(span), gpu=gpu)) > 1
-            links = (near, network) if far and box_size(gpu) > 1 else (network,) if far else (near,)
+            links = (near, network) if far and fast_domain(gpu) > 1 else (network,) if far else (near,)
             yield Traffic(CUT_NAMES[name], int(getattr(layout, name)), carries, links, far)
     if int(layout.pipeline) > 1:
-        far = stage >= box_size(gpu)
+        far = stage >= fast_domain(gpu)
         links = (network,) if far else (near,)
         yield Traffic("PP", int(layout.pipeline), "hidden states to the next stage", links, far)

@@ -13,7 +13,7 @@ from parplan.load import Load, knee_rate, load, prompts_per_step, queue, sustain
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
-from parplan.units import Number, Seconds, counted, written_rate, written_share, written_time
+from parplan.units import Array, Number, Seconds, counted, written_rate, written_share, written_time
 from parplan.workload import Workload
 
 VARIATION = 1.0
@@ -29,8 +29,39 @@ ASSUMED = (
     "output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated attention have "
     "not been simulated. Traffic in bursts waits longer."
 )
+FEW_WAIT = "few wait for admission"
+FIRST_TARGET, TOKEN_TARGET = "the target for the first token", "the target for each token"
+"""What limits a rate."""
 HIGHEST = 0.995
 """Share of the sustained rate where the curve ends; at that rate itself the wait has no end."""
+
+
+def last_within(values: Array, *, rates: Array, most: float) -> float:
+    """The last rate of a curve up to which what rises with it stays within a limit; 0 where it never does.
+
+    Args:
+        values: what rises, at every rate.
+        rates: requests per second of one replica, ascending.
+        most: the limit.
+
+    >>> last_within(np.array([1.0, 2.0, 9.0]), rates=np.array([10.0, 20.0, 30.0]), most=2.0)
+    20.0
+    """
+    within = np.logical_and.accumulate(np.asarray(values) <= most)
+    return float(np.asarray(rates)[within][-1]) if within.any() else 0.0
+
+
+def token_time(in_hand: Number, *, serving: Serving) -> Seconds:
+    """Time per output token with a mean number of requests in hand: that of the closed loop with as many.
+
+    Between two concurrencies that were worked out, a straight line.
+
+    Args:
+        in_hand: mean requests one replica has in hand, running or waiting.
+        serving: one replica at every concurrency, [batches].
+    """
+    concurrency = serving.running + serving.waiting
+    return np.interp(in_hand, concurrency, np.broadcast_to(serving.tpot, np.shape(concurrency)))
 
 
 @dataclass(frozen=True)
@@ -57,8 +88,7 @@ class Replica:
 
     def tpot(self, in_hand: Number) -> Seconds:
         """Time per output token with a mean number of requests in hand."""
-        concurrency = self.serving.running + self.serving.waiting
-        return np.interp(in_hand, concurrency, np.broadcast_to(self.serving.tpot, np.shape(concurrency)))
+        return token_time(in_hand, serving=self.serving)
 
     @cached_property
     def slots(self) -> int:
@@ -81,23 +111,23 @@ class Replica:
         return float(knee_rate(queue(self.serving, layout=self.layout), variation=VARIATION))
 
     @cached_property
-    def limits(self) -> dict[str, float]:
-        """Requests per second up to which all is well, by what is asked for; 0: never."""
-        asked, found = self.workload, {"few wait for admission": self.knee}
+    def rising(self) -> dict[str, tuple[Array, float]]:
+        """What rises along the curve and has a target, by the target's name: its values, [rates], and the most they may
+        be: the share of first tokens that come late, and the time per token."""
+        asked, found = self.workload, dict[str, tuple[Array, float]]()
         if asked.ttft:
-            found["the target for the first token"] = self._last_within(
-                self.curve.later(asked.ttft), most=LATE
-            )
+            found[FIRST_TARGET] = np.asarray(self.curve.later(asked.ttft)), LATE
         if asked.tpot:
-            found["the target for each token"] = self._last_within(
-                self.tpot(self.curve.in_hand), most=asked.tpot
-            )
+            found[TOKEN_TARGET] = np.asarray(self.tpot(self.curve.in_hand)), float(asked.tpot)
         return found
 
-    def _last_within(self, values: Number, *, most: float) -> float:
-        """The last rate of the curve up to which rising values stay within a limit; 0 where the first one does not."""
-        within = np.logical_and.accumulate(np.asarray(values) <= most)
-        return float(np.asarray(self.curve.arrival_rate)[within][-1]) if within.any() else 0.0
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """Requests per second up to which all is well, by what is asked for; 0: never."""
+        rates = np.asarray(self.curve.arrival_rate) if self.rising else np.zeros(0)
+        return {FEW_WAIT: self.knee} | {
+            name: last_within(values, rates=rates, most=most) for name, (values, most) in self.rising.items()
+        }
 
     @cached_property
     def limit(self) -> str:
@@ -115,7 +145,7 @@ class Replica:
         """How much it bears, and what gives way first beyond."""
         if not self.bearable:
             return f"{self.layout} misses {self.limit} with a single request already; no number of replicas helps."
-        missed = self.limit in list(self.limits)[1:]
+        missed = self.limit != FEW_WAIT
         return (
             f"One replica ({self.layout}) bears {written_rate(self.bearable)} requests per second; beyond, "
             f"{f'{self.limit} is missed' if missed else 'requests begin to wait'}. With all {self.slots:,} slots taken "

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 Array: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
 Number: TypeAlias = float | NDArray[Any]
 """A number, or an array of them: every formula is elementwise."""
 
 Bytes: TypeAlias = Number
 Seconds: TypeAlias = Number
-Flop: TypeAlias = Number
 FlopPerSecond: TypeAlias = Number
 BytesPerSecond: TypeAlias = Number
 Tokens: TypeAlias = Number
@@ -73,7 +74,6 @@ def _parsed(unit: str) -> Any:
 BytesField = Annotated[float, _parsed("B"), Field(gt=0, allow_inf_nan=False)]
 BytesPerSecondField = Annotated[float, _parsed("B/s"), Field(gt=0, allow_inf_nan=False)]
 FlopPerSecondField = Annotated[float, _parsed("FLOP/s"), Field(gt=0, allow_inf_nan=False)]
-SecondsField = Annotated[float, _parsed("s"), Field(ge=0, allow_inf_nan=False)]
 WattsField = Annotated[float, _parsed("W"), Field(gt=0, allow_inf_nan=False)]
 UsdPerHourField = Annotated[float, _parsed("USD/h"), Field(gt=0, allow_inf_nan=False)]
 

@@ -178,6 +178,9 @@ def exceeded_beyond(time: Seconds, *, bases: Array, **waits: Unpack[Waits]) -> N
 def quantile_beyond(bases: Array, *, quantile: float, **waits: Unpack[Waits]) -> Seconds:
     """Time that a share of the requests stays within when the two waits of `exceeded` come on top of a base.
 
+    Looked for by halving between the shortest base and a time that hardly any request exceeds; the shortest base itself
+    where no more than the others wait.
+
     Args:
         bases: equally likely times without the waits, [..., bases].
         quantile: the share, above 0 and below 1.
@@ -185,11 +188,11 @@ def quantile_beyond(bases: Array, *, quantile: float, **waits: Unpack[Waits]) ->
     >>> round(float(quantile_beyond(np.array([1.0]), quantile=0.95, shares=(0.0, 0.5), scales=(1.0, 1.0), phases=1)), 6)
     3.302585
     """
-    low = bases.min(axis=-1)
+    least = low = bases.min(axis=-1)
     high = bases.max(axis=-1) + 2 * sum(waits["scales"]) * np.log(2 / (1 - quantile))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         over = exceeded_beyond(middle, bases=bases, **waits)
         later = over > 1 - quantile
         low, high = np.where(later, middle, low), np.where(later, high, middle)
-    return high[()]
+    return np.where(exceeded_beyond(least, bases=bases, **waits) > 1 - quantile, high, least)[()]

@@ -9,10 +9,14 @@ import numpy as np
 from parplan import catalog
 from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
-from parplan.fit import longest_request, most_requests
+from parplan.fit import longest_request, runnable
 from parplan.instances import purchases, sequence_bytes, weight_bytes
-from parplan.planner import CUT_NAMES, Plan, Problem, candidate_layouts, deciding_batches, judged
+from parplan.layout import CUT_NAMES, GPU_CUTS
+from parplan.planner import Plan, judged
+from parplan.problem import Problem
 from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
+from parplan.search import candidate_layouts, deciding_batches
+from parplan.units import counted
 
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
@@ -20,8 +24,6 @@ Change: TypeAlias = tuple[str, dict[str, Any]]
 """Words, and the fields that change."""
 Alternatives: TypeAlias = tuple[Change, ...]
 """Changes of one kind, the mildest first; the first that works is enough."""
-GPU_CUTS = ("tensor", "data", "pipeline", "context")
-"""Layout fields whose product is the GPUs of a replica."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
         return ()
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
     nearest = best.index if best else int(np.argmax(requests))
-    most = most_requests(result.case(nearest).memory)
-    fewer = (f"have at most {most:,} request{'s' * (most > 1)} in hand", {"concurrency": most})
+    most = int(runnable(result.case(nearest).memory))
+    fewer = (f"have at most {counted(most, 'request')} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
     return (*(((fewer,),) if most else ()), *(((*together, *alone),) if together or alone else ()))
@@ -158,15 +160,7 @@ def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alt
         words: what stands before the length.
     """
     scenario, problem = answer.scenario, answer.result.problem
-    length = longest_request(
-        problem.transformer,
-        problem.precision,
-        layout=answer.result.layout.one(index),
-        gpu=problem.gpu,
-        engine=problem.engine,
-        concurrency=concurrency,
-        settings=problem.settings,
-    )
+    length = longest_request(problem, layout=answer.result.layout.one(index), concurrency=concurrency)
     output = max(round(length * scenario.output / problem.workload.length), 1)
     change = {"concurrency": concurrency, "prompt": length - output, "output": output}
     return ((f"{words} {length:,} tokens", change),) if output < length < problem.workload.length else ()

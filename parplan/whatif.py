@@ -8,9 +8,10 @@ import numpy as np
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
-from parplan.planner import Counts, Mask, Problem, Result, picked, solve
-from parplan.transformer import GroupedQuery
-from parplan.units import written_time
+from parplan.mixers import GroupedQuery
+from parplan.planner import Result, picked, solve
+from parplan.problem import Problem
+from parplan.units import Counts, Mask, counted, written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
@@ -19,8 +20,7 @@ MOST_FLIPS = 12
 
 
 def _name(layout: Layout) -> str:
-    gpus = int(layout.gpus)
-    return f"{layout}, {gpus} GPU{'s' if gpus > 1 else ''}"
+    return f"{layout}, {counted(int(layout.gpus), 'GPU')}"
 
 
 def winner(result: Result) -> str:
@@ -55,7 +55,7 @@ def _cell(result: Result) -> Cell:
     if index is None:
         return Cell(None)
     layout, workload = result.layout.one(index), result.problem.workload
-    if (result.holds & result.in_time)[index]:
+    if result.does_job[index]:
         return Cell(layout)
     times = (
         (result.serving.tpot, workload.tpot, "per token"),
@@ -120,7 +120,7 @@ def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
     while len(found) < MOST_FLIPS:
         tighter = replace(result, problem=_changed(result.problem, tpot=limit))
         index = recommended_index(tighter)
-        if index is None or not (tighter.holds & tighter.in_time)[index]:
+        if index is None or not tighter.does_job[index]:
             break
         reached = float(tighter.at_asked(tighter.serving.tpot)[index])
         found.append((reached, winner(tighter)))
@@ -221,7 +221,7 @@ class Apart:
         )
         if self.gain > 1 + INDISTINCT and self.asked < self.busy:
             return (
-                f"Not for {self.asked:,} request{'s' * (self.asked > 1)} at once: {pools}, take about {self.busy:,} to "
+                f"Not for {counted(self.asked, 'request')} at once: {pools}, take about {self.busy:,} to "
                 f"be busy. Then it pays: {rates}."
             )
         pays = "It does not pay" if self.gain < 1 - INDISTINCT else "It hardly matters"
@@ -235,7 +235,7 @@ def connected(problem: Problem, layout: Layout) -> Mask:
     SGLang deals the heads of windowed attention anew for another tensor width only where prefill has no pipeline stages
     (disaggregation/common/conn.py at 0.5.23).
     """
-    mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
+    mixers = problem.transformer.mixers
     windowed = any(mixer.cache.window for mixer in mixers if isinstance(mixer, GroupedQuery))
     tensor, pipeline = (np.broadcast_to(cut, layout.shape) for cut in (layout.tensor, layout.pipeline))
     dealt = (tensor[:, None] == tensor) | (pipeline == 1)[:, None]

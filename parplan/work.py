@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from parplan.formats import Component, Precision
 from parplan.layout import Layout, stage_bounds
-from parplan.transformer import Block, Cut, Experts, Mixer, Recurrent, Transformer
+from parplan.mixers import Cut, Mixer, Recurrent
+from parplan.transformer import Block, Experts, Transformer
 from parplan.units import Array, Bytes, Count, Number
 
+ACTIVATION_BYTES = 2.0
+"""Activations, and messages between ranks, are 16 bit in every engine modelled."""
+LOGIT_BYTES = 4.0
+"""Logits are sampled from in 32 bit."""
 INDEX_BYTES = 132 / 128
 """Bytes per element of a sparse-attention index: 8-bit keys with one 32-bit scale per 128, whatever the KV
 format (vLLM vllm/model_executor/models/deepseek_v2.py, `DeepseekV32IndexerCache`, read 2026-11-29)."""
@@ -183,16 +188,22 @@ def cache_share(mixer: Mixer, *, layout: Layout) -> Number:
     return 1 / cut if isinstance(mixer, Recurrent) else 1 / (cut * np.asarray(layout.decode_context))
 
 
+def sequence_state_bytes(mixer: Recurrent, precision: Precision) -> Bytes:
+    """Bytes one recurrent layer keeps of one sequence, whatever its length: the state, and a convolution's last inputs,
+    which are as wide as the norms."""
+    cache = mixer.cache
+    return cache.state * mixer.state_bytes + cache.convolution * precision.bytes_per_parameter("norms")
+
+
 def cache_bytes(mixer: Mixer, precision: Precision, *, length: Count) -> Bytes:
     """Bytes one layer's cache of one sequence takes as the model defines it, states included, before any cut.
 
     Args:
         length: tokens of the sequence, [...].
     """
+    if isinstance(mixer, Recurrent):
+        return sequence_state_bytes(mixer, precision) + 0.0 * np.asarray(length)
     cache, element = mixer.cache, precision.kv.bytes_per_element
     held = np.minimum(length, cache.window) if cache.window else np.asarray(length)
-    states = cache.convolution * precision.bytes_per_parameter("norms")
-    if isinstance(mixer, Recurrent):
-        states = states + cache.state * mixer.state_bytes
     growing = element * (cache.growing * held + cache.compressed * np.asarray(length))
-    return growing + INDEX_BYTES * cache.index * np.asarray(length) + states
+    return growing + INDEX_BYTES * cache.index * np.asarray(length)

@@ -1,10 +1,12 @@
 """What users ask of one replica."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+import numpy as np
 from pydantic import Field
 
 from parplan.provenance import Value
+from parplan.units import Seconds, Tokens
 
 Objective: TypeAlias = Literal["cost", "throughput", "latency"]
 OBJECTIVES: dict[Objective, str] = {
@@ -45,6 +47,23 @@ class Workload(Value):
     def length(self) -> int:
         """Tokens a request holds in the cache when it ends."""
         return self.prompt + self.output
+
+    @property
+    def new_tokens(self) -> Tokens:
+        """Prompt tokens the prefix cache does not hold; the last one at least is always worked on.
+
+        >>> float(Workload(prompt=1000, prefix_hit=0.75).new_tokens), float(Workload(prefix_hit=1.0).new_tokens)
+        (250.0, 1.0)
+        """
+        return np.maximum(1.0, self.prompt * (1 - self.prefix_hit))
+
+    def in_time(self, *, ttft: Seconds, tpot: Seconds) -> Any:
+        """Whether times meet both targets; without targets all do, [...].
+
+        >>> Workload(tpot=0.05).in_time(ttft=9.0, tpot=np.array([0.04, 0.06])).tolist()
+        [True, False]
+        """
+        return (np.asarray(ttft) <= (self.ttft or np.inf)) & (np.asarray(tpot) <= (self.tpot or np.inf))
 
     @property
     def tokens_per_step(self) -> float:

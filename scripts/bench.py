@@ -24,8 +24,9 @@ import numpy as np
 from parplan import Scenario, catalog
 from parplan.across import plans_across
 from parplan.layout import Layout
-from parplan.planner import candidate_layouts, evaluate, solve
+from parplan.planner import evaluate, solve
 from parplan.scenario import problem_of
+from parplan.search import candidate_layouts
 from parplan.units import MS, US
 
 SCENARIO = Scenario(model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="h200-sxm", budget=64)

@@ -32,7 +32,7 @@ from parplan.calibration import Engine, SpeedProfile  # noqa: E402
 from parplan.formats import Precision  # noqa: E402
 from parplan.hardware import Gpu  # noqa: E402
 from parplan.layout import Layout  # noqa: E402
-from parplan.planner import chosen_precision  # noqa: E402
+from parplan.problem import chosen_precision  # noqa: E402
 from parplan.serving import serve, ttft_of_benchmark  # noqa: E402
 from parplan.transformer import Transformer  # noqa: E402
 from parplan.units import MS, Array  # noqa: E402

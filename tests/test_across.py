@@ -7,8 +7,9 @@ import pytest
 
 from parplan import catalog
 from parplan.across import large_enough, plans_across
-from parplan.planner import candidate_layouts, judged, judged_side_by_side, solve
+from parplan.planner import judged, judged_side_by_side, solve
 from parplan.scenario import Scenario, plan, problem_of
+from parplan.search import candidate_layouts
 
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", concurrency=16)
 

@@ -6,10 +6,10 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from parplan.choice import AGAINST, passed_over, wise
-from parplan.planner import families
+from parplan.choice import AGAINST, passed_over
+from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
-from parplan.ui import charts
+from parplan.ui import charts, map_chart
 from parplan.ui.curves_tab import compared
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
@@ -93,7 +93,7 @@ def test_curves_have_the_colour_and_marker_of_their_family_and_the_chosen_one_is
 @THEMES
 def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
     found = winner_map(problem_of(LIMITED), prompts=(1024, 65536))
-    chart = charts.winner_map(found, asked=(64, 1024), theme=theme)
+    chart = map_chart.prompts_against_requests(found, asked=(64, 1024), theme=theme)
     drawn = named(chart)
     field = go.Figure(chart.figure).data[0]
     shown = [[field.colorscale[2 * z][1] for z in row] for row in field.z]
@@ -102,8 +102,8 @@ def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
     assert drawn[f"<b>{own.name}</b>"].marker.color == theme.family["TP"]
     cells = {(x, y): cell for y, row in enumerate(found.cells) for x, cell in enumerate(row[: len(shown[0])])}
     failing = {
-        charts.LATE.words: {place for place, cell in cells.items() if cell.misses and not cell.waits},
-        charts.WAITS.words: {place for place, cell in cells.items() if cell.waits},
+        map_chart.LATE.words: {place for place, cell in cells.items() if cell.misses and not cell.waits},
+        map_chart.WAITS.words: {place for place, cell in cells.items() if cell.waits},
     }
     for words, places in failing.items():
         assert places
@@ -167,7 +167,7 @@ def test_what_beats_the_recommended_layout_is_said_to_be_unwise(experts: Answer)
     )
     more = result.holds & (user > user[best.index]) & (gpu > gpu[best.index])
     assert sum(layouts.size for layouts in found.values()) == more.sum() > 0
-    assert not wise(result)[found["unwise"]].any()
+    assert not result.wise[found["unwise"]].any()
     assert (np.diff(gpu[found["unwise"]]) <= 0).all()
     assert f"{found['unwise'].size} have a warning on their cards (such as " in off_the_edge(result, best)
     assert PASSED_OVER.keys() == set(AGAINST)

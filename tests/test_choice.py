@@ -11,17 +11,15 @@ from parplan.across import plans_across
 from parplan.catalog import UnknownNameError
 from parplan.choice import (
     INDISTINCT,
-    UNWISE,
     filled,
     merits,
     ranking,
     recommended_index,
-    wise,
 )
 from parplan.commands import launch
 from parplan.layout import Layout
 from parplan.links import from_query, to_query
-from parplan.planner import evaluate
+from parplan.planner import FORBIDDING, evaluate
 from parplan.scenario import problem_of
 from parplan.ui.layouts_tab import table
 from parplan.units import written_time
@@ -55,7 +53,7 @@ def test_cost_buys_the_fewest_gpus() -> None:
     for answer in asked("cost"):
         result, best = answer.result, answer.advice.recommended
         assert best
-        does = result.holds & result.in_time & wise(result)
+        does = result.does_job & result.wise
         if does.any():
             assert result.bought[best.index] == result.bought[does].min()
 
@@ -64,7 +62,7 @@ def test_throughput_delivers_the_most_per_gpu_when_filled_up_within_the_targets(
     for answer in asked("throughput"):
         result, best = answer.result, answer.advice.recommended
         assert best
-        does = result.holds & result.in_time & wise(result)
+        does = result.does_job & result.wise
         most = filled(result).tokens_per_s_per_gpu
         if does.any():
             assert most[best.index] >= most[does].max() * (1 - INDISTINCT)
@@ -93,7 +91,7 @@ def test_latency_is_the_shortest_time_per_token_then_to_the_first() -> None:
     for answer in asked("latency"):
         result, best = answer.result, answer.advice.recommended
         assert best
-        does = result.holds & result.in_time & wise(result)
+        does = result.does_job & result.wise
         if does.any():
             tpot, ttft = (result.at_asked(v) for v in (result.serving.tpot, result.serving.ttft))
             close = does & (tpot <= tpot[does].min() / (1 - INDISTINCT))
@@ -164,8 +162,8 @@ def test_nothing_unwise_is_recommended_while_something_wise_does_it(objective: s
     for answer in asked(objective):
         result, best = answer.result, answer.advice.recommended
         assert best
-        if (result.holds & result.in_time & wise(result)).any():
-            assert not {one.rule for one in best.objections} & set(UNWISE)
+        if (result.does_job & result.wise).any():
+            assert not {one.rule for one in best.objections} & set(FORBIDDING)
 
 
 def test_on_no_single_node_with_fast_links_are_stages_recommended_over_tensor_parallelism() -> None:
@@ -279,7 +277,7 @@ def test_nothing_is_said_to_do_better_where_the_best_is_recommended(objective: s
     for answer in asked(objective):
         result, best = answer.result, answer.advice.recommended
         assert best
-        unwise = result.holds & result.in_time & ~wise(result)
+        unwise = result.does_job & ~result.wise
         if objective == "cost":
             unwise &= result.bought == result.bought[best.index]
         rated = merits(result)[0]

@@ -1,6 +1,9 @@
 """The command line: figures as data, and clear words with exit status 2 for anything unknown."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +193,29 @@ def test_plan_says_what_each_step_takes_and_where_nobody_sells_it(capsys: pytest
     assert "holds: 1 GPU: TP1; from 1 × yours 1-GPU machine at 2.00 USD/h." in capsys.readouterr().out
     assert main(("plan", "model=Qwen/Qwen3-8B", "gpu=h20", "concurrency=4", "output=1")) == 0
     assert " s per token" not in capsys.readouterr().out
+
+
+def test_a_setting_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "gpu is given 2 times" in complaint(capsys, "plan", "gpu=l4", "gpu=h100-sxm")
+    assert "gpu is given 2 times" in complaint(capsys, "plan", "?gpu=l4&gpu=h100-sxm")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_config_may_be_in_any_encoding_of_unicode(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, encoding: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(CONFIG), encoding=encoding)
+    assert printed(capsys, "model", str(file), "--json")[0]["total_parameters"] == 70_553_706_496
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_a_terminal_without_all_signs_gets_an_answer(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "parplan", "plan", "budget=2"],
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"H100 SXM 80 GB (TP2) serve 64 requests" in done.stdout

@@ -17,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog
-from parplan.commands import CONFIG_FILE, DIALECTS, HUB_ID, Launch, launch, longest_request, node_count
+from parplan.commands import CONFIG_FILE, DIALECTS, HUB_ID, Launch, announced_length, launch, node_count
 from parplan.layout import Layout
 from parplan.memory import Settings
-from parplan.planner import Problem, candidate_layouts, evaluate
+from parplan.planner import evaluate
+from parplan.problem import Problem
 from parplan.scenario import problem_of
+from parplan.search import candidate_layouts
 
 LISTS = Path(__file__).parent / "data" / "engine_flags"
 ENGINES = tuple(DIALECTS)
@@ -345,7 +347,7 @@ def test_the_announced_length_holds_a_request_and_is_rounded_within_the_models_o
     prompt: int, output: int
 ) -> None:
     of = problem(prompt=prompt, output=output)
-    length, asked, made_for = longest_request(of), prompt + output, of.transformer.context_length
+    length, asked, made_for = announced_length(of), prompt + output, of.transformer.context_length
     assert asked <= length < asked + 16
     assert length % 16 == 0 or length == made_for or asked > made_for
 

@@ -5,7 +5,8 @@ import pytest
 from parplan import Scenario, plan
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second
 from parplan.memory_explanation import kv_cache, memory_parts, weights
-from parplan.planner import Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Term
 
 EXPERTS = "deepseek-ai/DeepSeek-V3.1"

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parplan import catalog
-from parplan.fit import LONGEST, Fit, fit, longest_request, most_requests, shortfall
+from parplan.fit import LONGEST, Fit, fit, longest_request, runnable, shortfall
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings, memory
-from parplan.planner import chosen_precision
+from parplan.problem import Problem, chosen_precision
 from parplan.scenario import Scenario, plan, problem_of
 from parplan.units import GIB
 from parplan.ways_out import could_hold, ways_out
@@ -53,7 +53,24 @@ def held(deployment: dict[str, Any], *, length: int, concurrency: int) -> Memory
 def of(deployment: dict[str, Any], *, length: int = 2048, concurrency: int = 64) -> Fit:
     """How far it can go."""
     one = held(deployment, length=length, concurrency=concurrency)
-    return fit(one, **deployment, concurrency=concurrency)
+    return fit(problem(deployment, concurrency=concurrency), layout=deployment["layout"], held=one)
+
+
+def problem(deployment: dict[str, Any], *, concurrency: int = 1) -> Problem:
+    """The same, asked for so many requests; the layout is no part of it."""
+    parts = {name: part for name, part in deployment.items() if name not in ("layout", "settings")}
+    return Problem(
+        **parts,
+        settings=deployment["settings"] or Settings(),
+        workload=Workload(concurrency=concurrency),
+        budget=1,
+        fixed={},
+    )
+
+
+def longest(deployment: dict[str, Any], *, concurrency: int) -> int:
+    """Tokens of its longest requests."""
+    return longest_request(problem(deployment), layout=deployment["layout"], concurrency=concurrency)
 
 
 # --- which part, and by how much
@@ -125,12 +142,12 @@ def test_the_words_name_the_bytes() -> None:
 )
 def test_one_token_more_and_fewer_run(engine: str, name: str, tensor: int, concurrency: int) -> None:
     deployment = asked(name, engine=engine, layout=Layout(tensor=tensor), weights="fp8")
-    longest = longest_request(**deployment, concurrency=concurrency)
+    most = longest(deployment, concurrency=concurrency)
     wanted = min(concurrency, float(held(deployment, length=2, concurrency=concurrency).slots))
-    if longest:
-        assert most_requests(held(deployment, length=longest, concurrency=concurrency)) >= wanted
-    if longest < LONGEST:
-        assert most_requests(held(deployment, length=max(longest, 1) + 1, concurrency=concurrency)) < wanted
+    if most:
+        assert runnable(held(deployment, length=most, concurrency=concurrency)) >= wanted
+    if most < LONGEST:
+        assert runnable(held(deployment, length=max(most, 1) + 1, concurrency=concurrency)) < wanted
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -156,26 +173,26 @@ def test_what_does_not_load_holds_no_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "layout", "pool", "longest"),
+    ("name", "weights", "layout", "pool", "tokens"),
     [
         ("Qwen/Qwen2.5-32B-Instruct", "int4-g128", Layout(), 0.58, 2368),
         ("MiniMaxAI/MiniMax-M2.7", "int4-g128", Layout(tensor=2), 22.5, 190_272),
     ],
 )
 def test_the_longest_request_is_the_one_vllm_estimates(
-    name: str, weights: str, layout: Layout, pool: float, longest: int
+    name: str, weights: str, layout: Layout, pool: float, tokens: int
 ) -> None:
     """Logged (rows M150, M196): so many GiB are available, "the estimated maximum model length is" so many tokens."""
     told = Settings(utilization=0.9, max_num_seqs=256, max_batched_tokens=8192)
     deployment = asked(name, weights=weights, layout=layout, gpu="h200-sxm", told=told)
     gpu, one = deployment["gpu"], held(deployment, length=4096, concurrency=1)
     smaller = gpu.model_copy(update={"memory": gpu.memory - (float(one.pool) - pool * GIB) / 0.9})
-    found = longest_request(**deployment | {"gpu": smaller}, concurrency=1)
-    assert found == pytest.approx(longest, rel=1e-4)
+    found = longest(deployment | {"gpu": smaller}, concurrency=1)
+    assert found == pytest.approx(tokens, rel=1e-4)
 
 
 def test_more_requests_must_be_shorter() -> None:
-    lengths = [longest_request(**asked(LLAMA_8B), concurrency=count) for count in (1, 2, 4, 8)]
+    lengths = [longest(asked(LLAMA_8B), concurrency=count) for count in (1, 2, 4, 8)]
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] == pytest.approx(8 * lengths[3], rel=0.02)
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 from parplan import Scenario, plan
 from parplan.__main__ import main
@@ -28,6 +29,7 @@ from parplan.logs import log_figures, scenario_from
 from parplan.own_gpu import own_gpu, packed_gpu, written_gpu
 from parplan.own_model import packed
 from parplan.packing import packed_json
+from parplan.scenario import CUTS
 from parplan.units import MIB
 from parplan.validate import validation, write_rows
 
@@ -222,6 +224,21 @@ def test_the_largest_things_a_link_can_ask_for_are_planned_in_time() -> None:
             assert answer.advice.verdict
 
 
+def test_targets_of_nothing_are_missed_in_words() -> None:
+    for target in ("1e-320", "5e-324", "1e-12"):
+        planned({"ttft": target, "tpot": target})
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "ideal"])
+def test_cuts_far_too_wide_are_objected_to(engine: str) -> None:
+    """More ranks, stages or groups than there is anything to cut: no layout runs, and a reason is given."""
+    for cuts in (dict.fromkeys(CUTS, 1152), dict.fromkeys(CUTS, 1151), {"expert": 128}, {"expert": 1152}):
+        answer = plan(Scenario(model="Qwen/Qwen3-235B-A22B", engine=engine, budget=8, **cuts))
+        assert answer.advice.recommended is None
+        assert answer.advice.shortfall
+        json.dumps(answer_json(answer), allow_nan=False)
+
+
 # --- the command line
 
 
@@ -395,6 +412,41 @@ def test_no_file_of_measurements_does_harm(tmp_path: Path, content: bytes) -> No
 
 
 # --- the page
+
+
+PAGES = ("plan", "compare", "log", "catalogue", "accuracy", "method")
+
+
+def at_page(page: AppTest, name: str) -> AppTest:
+    """The same visit on another page."""
+    page._page_hash = calc_hash("" if name == "plan" else name)
+    page.run()
+    assert [failure.message for failure in page.exception] == []
+    return page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_was_wrong_with_a_link_is_said_on_the_page_it_leads_to(name: str) -> None:
+    page = AppTest.from_file(str(APP), default_timeout=60)
+    page.query_params.update({"gpu": "h1000", "concurrency": "0"})
+    said = "\n".join(str(found.value) for found in at_page(page, name).text)
+    assert "gpu='h1000' is not known" in said
+    assert "64 is used instead" in said
+
+
+def test_what_was_pasted_is_there_after_a_look_at_another_page() -> None:
+    page = at_page(AppTest.from_file(str(APP), default_timeout=60), "log")
+    page.text_area(key="_log").set_value("hello")
+    page.selectbox(key="model").set_value("config")
+    page.run()
+    page.text_area(key="_pasted").set_value('{"hidden_size": 64')
+    page.run()
+    page.selectbox(key="model").set_value("Qwen/Qwen3-8B")
+    at_page(at_page(page, "plan"), "log")
+    page.selectbox(key="model").set_value("config")
+    page.run()
+    assert page.text_area(key="_log").value == "hello"
+    assert page.text_area(key="_pasted").value == '{"hidden_size": 64'
 
 
 @pytest.mark.parametrize("text", [*MARKUP, "\u202egnp.exe", "x" * 1000])

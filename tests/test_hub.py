@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
 from parplan.hub.fields import Fields
-from parplan.transformer import GroupedQuery, Latent, Recurrent, Transformer
+from parplan.mixers import GroupedQuery, Latent, Recurrent
+from parplan.transformer import Transformer
 
 ROOT = Path(__file__).parents[1]
 LLAMA: dict[str, Any] = {
@@ -324,6 +325,7 @@ def test_mtp_that_is_not_in_the_files_is_not_counted() -> None:
 FP8_BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
 GROUP32 = {"weights": {"num_bits": 4, "type": "int", "group_size": 32}, "targets": ["Linear"]}
+POSIT = {"num_bits": 4, "type": "posit"}
 FORMATS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "fp8 in blocks (DeepSeek-V3)": (FP8_BLOCK, {"attention": "fp8-block", "routed_experts": "fp8-block"}),
     "fp8 per tensor (Devstral-2)": (
@@ -370,6 +372,33 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
          "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}}}},
         {"attention": "int8", "routed_experts": "int8"}),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("quantization", "said"),
+    [
+        ({**NVFP4, "kv_cache_quant_algo": "FP3"}, "kv_cache_quant_algo 'FP3' is not known"),
+        ({**NVFP4, "kv_cache_scheme": {"num_bits": 3}}, "kv_cache_scheme {'num_bits': 3} is not known"),
+        ({**FP8_BLOCK, "moe_quant_algo": "FP3"}, "moe_quant_algo 'FP3' is not known"),
+        ({**FP8_BLOCK, "expert_dtype": "fp3"}, "expert_dtype 'fp3' is not known"),
+        ({"quant_method": "modelopt", "quantized_layers": {"lm_head": {"quant_algo": "FP3"}}},
+         "quant_algo 'FP3' is not known"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": POSIT}}},
+         "type 'posit' are not known"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_of_a_quantisation_is_said(quantization: dict[str, Any], said: str) -> None:
+    """A format nobody knows is named, and what is taken instead; it never falls away in silence."""
+    found = model({**LLAMA, **EXPERTS}, quantization_config=quantization)
+    assert any(said in words for words in found.assumed)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"quantization_config": {**FP8_BLOCK, "weight_block_size": "x"}}, {"moe_layer_freq": "x"}]
+)
+def test_a_word_where_numbers_belong_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="'x'"):
+        model({**LLAMA, **EXPERTS}, **wrong)
 
 
 @pytest.mark.parametrize(("quantization", "expected"), FORMATS.values(), ids=FORMATS)

@@ -180,6 +180,13 @@ def test_other_engines_are_not_said_to_encode_at_start(engine: str) -> None:
 # --- text alone
 
 
+@pytest.mark.parametrize("model", [GEMMA, SCOUT, QWEN])
+def test_text_alone_is_counted_without_towers_whatever_was_counted_before(model: str) -> None:
+    whole = catalog.model(model).transformer
+    before = whole.total_parameters
+    assert whole.text_only.total_parameters == before - whole.vision == whole.text_only.language_parameters
+
+
 @pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "sglang"])
 def test_text_alone_loads_no_towers_and_says_so(engine: str) -> None:
     problem = problem_of(Scenario(model=GEMMA, engine=engine, images=False))

@@ -20,7 +20,7 @@ from parplan.instances import (
     surviving,
     weight_bytes,
 )
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.provenance import Source
 from parplan.units import GIB
 from parplan.workload import Workload

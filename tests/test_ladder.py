@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, plan
-from parplan.choice import wise
 from parplan.ladder import Rung
 from parplan.planner import judged
 
@@ -87,7 +86,7 @@ def test_no_layout_does_it_with_fewer_gpus_to_buy(scenario: Scenario) -> None:
         if rung.plan is not None:
             assert rung.index is not None
             ours = (rung.replicas - rung.spare) * result.bought[rung.index]
-            assert bought.min() <= ours <= bought[wise(result)].min(initial=10**6)
+            assert bought.min() <= ours <= bought[result.wise].min(initial=10**6)
 
 
 def test_one_more_than_the_asked_replicas_is_never_dearer_than_the_answer_without() -> None:

@@ -203,3 +203,12 @@ def test_a_bomb_is_not_unpacked() -> None:
 def test_every_default_name_is_in_the_catalogue() -> None:
     assert all(getattr(Scenario(), key) in known for key, known in NAMES.items())
     assert len(catalog.model_files()) >= 40
+
+
+def test_a_setting_given_twice_is_said_and_the_last_one_counts() -> None:
+    scenario, messages = from_query(parsed("gpu=l4&gpu=h200-sxm&prompt=512&prompt=512&v=2&v=1"))
+    assert (scenario.gpu, scenario.prompt) == ("h200-sxm", 512)
+    assert messages == [
+        "gpu is given 2 times; the last of them, 'h200-sxm', counts.",
+        "v is given 2 times; the last of them, '1', counts.",
+    ]

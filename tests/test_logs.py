@@ -439,6 +439,22 @@ PIECES = [w.mark for w in WORDINGS + SETTINGS] + [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("amount", ["0", "1", "9" * 30])
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda w: f"{w.engine}: {w.shown}"[:70])
+def test_an_amount_no_machine_has_is_told_and_compared_all_the_same(wording: Wording, amount: str) -> None:
+    samples = {"word": "some-word", "flag": "True"}
+    text = PLACE.sub(
+        lambda place: samples.get(QUANTITIES[place[1]].kind, amount) if place[1] else "1", wording.line
+    )
+    try:
+        figures = log_figures(f"{text}\nAvailable KV cache memory: 1 GiB")
+    except LogError:
+        return
+    changes, _ = scenario_from(figures)
+    pairs = compared(figures, predicted_memory(figures, Scenario(**changes)))
+    json.dumps(log_json(figures, pairs), allow_nan=False)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12), st.integers(1, 400))
 def test_any_text_gives_figures_or_a_message(pieces: list[str], times: int) -> None:
@@ -499,3 +515,14 @@ def test_measured_overheads_taken_over_bring_the_pool_closer_to_the_log() -> Non
     predicted, told = pool_of(Scenario(**changes)), pool_of(Scenario(**changes | measured_overheads(figures)))
     assert told == pytest.approx(logged, abs=0.05)
     assert abs(told - logged) < abs(predicted - logged)
+
+
+def test_a_text_of_two_engines_is_said_to_be() -> None:
+    """Which one was read, and that the other was not; a log of one engine says nothing of the kind."""
+    both = log_figures(log("vllm-0.22") + "\n" + log("sglang-tp4"))
+    assert any("too: those of" in message for message in both.messages)
+    assert not any(
+        "too:" in message
+        for name in LOGS.glob("*.log")
+        for message in log_figures(name.read_text("utf-8")).messages
+    )

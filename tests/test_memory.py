@@ -37,7 +37,7 @@ from parplan.memory import (
     shared_bytes,
     worst_rank,
 )
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.transformer import Transformer
 from parplan.units import GIB
 from parplan.work import all_stages, distinct_stages

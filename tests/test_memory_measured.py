@@ -37,7 +37,7 @@ def usable(report: Report) -> list[Row]:
 def test_the_error_stays_below_the_bar(report: Report, column: str, median: float, p90: float) -> None:
     errors = report.errors(column, rows=usable(report))
     assert errors
-    assert errors.count >= 15
+    assert errors.rows >= 15
     assert errors.median <= median
     assert errors.p90 <= p90
     assert abs(errors.bias) <= median

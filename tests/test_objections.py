@@ -13,7 +13,9 @@ from parplan.commands import DIALECTS
 from parplan.layout import Layout
 from parplan.memory import Settings
 from parplan.objections import RULES, Case, broken, divisors, narrower_tensor, nearest, objection, objections
-from parplan.planner import Problem, candidate_layouts, case_of, chosen_precision, evaluate, picked
+from parplan.planner import case_of, evaluate, picked
+from parplan.problem import Problem, chosen_precision
+from parplan.search import candidate_layouts
 from parplan.validate import engine_named, published_in, transformer_named, weight_format
 from parplan.workload import Workload
 
@@ -295,6 +297,9 @@ def test_every_slot_needs_a_recurrent_state_where_graphs_are_recorded() -> None:
         ("trtllm", Layout(tensor=8, expert=4), None),  # each expert cut in two
         ("vllm", Layout(tensor=8, expert=4), "expert-groups"),
         ("sglang", Layout(tensor=8, expert=4), None),  # since 0.4.10 (PR 8590)
+        ("sglang", Layout(tensor=8, expert=16), "expert-ranks"),  # more groups than GPUs
+        ("trtllm", Layout(data=8, expert=16), "expert-ranks"),
+        ("ideal", Layout(tensor=8, expert=3), "expert-ranks"),
         ("trtllm", Layout(tensor=8, context=2), "cut-missing"),
         ("vllm", Layout(tensor=8, context=2), "cut-missing"),
         ("sglang", Layout(tensor=8, decode_context=8), "cut-missing"),
@@ -390,6 +395,15 @@ def test_impossible_layouts_are_nobodys_rival() -> None:
     assert narrower_tensor(layout[1:], tokens_per_s=rate[1:], concurrency=concurrency, asked=1).tolist() == [
         0
     ]
+
+
+def test_cuts_of_any_size_are_told_apart() -> None:
+    """More combinations of cuts than whole numbers of eight bytes: nothing overflows, and a half is still found."""
+    wide = Layout(tensor=1000, data=1000, pipeline=1000, expert=10**6, context=1000, decode_context=1000)
+    layout = Layout.stack([replace(wide, tensor=500, expert=500_000, decode_context=500), wide])
+    rate = np.array([[100.0, 100.0], [1.0, 1.0]])
+    found = narrower_tensor(layout, tokens_per_s=rate, concurrency=np.array([1, 2]), asked=1)
+    assert found.tolist() == [0, 500]
 
 
 def test_fewer_requests_than_replicas_are_no_reason_to_split() -> None:

@@ -8,6 +8,8 @@ from streamlit.testing.v1 import AppTest
 from parplan import Scenario
 from parplan.links import to_query
 from parplan.own_gpu import packed_gpu, unpacked_gpu
+from parplan.packing import packed_json
+from parplan.units import GIB
 
 APP = Path(__file__).parents[1] / "app.py"
 CARD = {
@@ -47,6 +49,22 @@ def started(gpu: str) -> AppTest:
     assert not page.text_input
     page.selectbox(key="_own_start").set_value(gpu)
     return run(page)
+
+
+@pytest.mark.parametrize("node", ["8.0", 8.0, " 8 ", "8"])
+def test_whatever_a_link_may_say_of_a_gpu_fills_the_form(node: object) -> None:
+    """Numbers however JSON or people write them; what is null is left out, and the form can be used at once."""
+    page = AppTest.from_file(str(APP), default_timeout=30)
+    fields = CARD | {"node": node, "peer": None, "tdp": None, "memory": 94 * GIB}
+    page.query_params.update({"gpu": "own", "own_gpu": packed_json(fields)})
+    run(page)
+    assert page.number_input(key="_own_node").value == 8
+    assert page.text_input(key="_own_peer").value == page.text_input(key="_own_tdp").value == ""
+    page.text_input(key="_own_bandwidth").set_value("3 TB/s")
+    run(page)
+    assert not any("Not used" in text.value for text in page.text)
+    found = unpacked_gpu(page.text_input(key="own_gpu").value or "")
+    assert (found.node, found.memory, found.bandwidth) == (8, 94 * GIB, 3e12)
 
 
 def test_it_starts_from_a_gpu_of_the_catalogue() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import zlib
 from typing import Any
 
@@ -13,7 +14,7 @@ from parplan import Scenario, catalog, own_model
 from parplan.hub import ConfigError
 from parplan.links import from_query, parsed, share_url, to_query
 from parplan.own_gpu import packed_gpu
-from parplan.own_model import HANDY, described, packed_entry, packed_model, unpacked
+from parplan.own_model import HANDY, LARGEST_CONFIG, described, packed_entry, packed_model, unpacked
 from parplan.packing import FAMILIAR, packed_json, unpacked_json
 from parplan.ui.own_hardware import copied
 
@@ -26,9 +27,15 @@ LONGEST_LINK = 2000
 """Characters that mail and chat programs leave whole."""
 
 
-@given(JSON)
+@given(st.dictionaries(st.text(), JSON))
 def test_what_is_packed_comes_back(value: Any) -> None:
     assert unpacked_json(packed_json(value), most=1 << 20) == value
+
+
+@given(JSON.filter(lambda value: not isinstance(value, dict)))
+def test_a_packed_value_that_is_no_object_is_a_value_error(value: Any) -> None:
+    with pytest.raises(ValueError, match="is not a JSON object"):
+        unpacked_json(packed_json(value), most=1 << 20)
 
 
 def test_what_was_packed_without_a_dictionary_is_read() -> None:
@@ -46,6 +53,32 @@ def test_what_both_ends_know_never_changes() -> None:
 def test_a_damaged_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         unpacked_json(text, most=100)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no config.json is given"),
+        (packed_json({"a": "x" * 100})[:-9], "its end is missing"),
+        (packed_json("x" * (LARGEST_CONFIG + 9)), "unpacks to more than 262,144 bytes"),
+        (packed_json([1]), "not a JSON object"),
+        ("A" * 40, "damaged"),
+    ],
+)
+def test_why_a_packed_config_is_not_used_is_said(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        unpacked(text)
+    scenario, (message,) = from_query({"model": ["config"], "config": [text]})
+    assert why in message
+    assert message.endswith(f"{scenario.model} is used instead.")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_a_file_may_be_in_any_encoding_of_unicode(encoding: str) -> None:
+    text = json.dumps(catalog.model("Qwen/Qwen3-8B").config)
+    assert (
+        own_model.packed(text.encode(encoding)) == own_model.packed(f"\ufeff{text}") == own_model.packed(text)
+    )
 
 
 def with_every_layer_named(config: Any, *, layers: int) -> Any:

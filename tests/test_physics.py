@@ -13,7 +13,7 @@ from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Settings, memory
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.serving import Serving, serve
 from parplan.step import Step
 from parplan.workload import Workload

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
-from parplan.layout import Layout
+from parplan.layout import FAMILIES, Layout
 from parplan.objections import objections
-from parplan.planner import FAMILIES, batches, candidate_layouts, chosen_precision, evaluate, picked, solve
+from parplan.planner import evaluate, picked, solve
+from parplan.problem import chosen_precision
 from parplan.scenario import problem_of
+from parplan.search import batches, candidate_layouts
 from parplan.workload import Workload
 
 LLAMA, DEEPSEEK, GPT_OSS = (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from parplan import Scenario, plan
-from parplan.report import report
+from parplan.report import in_one_line, report
 from parplan.units import written_bytes, written_time
 from parplan.workload import OBJECTIVES
 
@@ -108,3 +108,48 @@ def test_a_rate_has_a_section_of_its_own() -> None:
     assert f"{cheapest.cost.per_hour:,.2f}" in rows(load[load.index("| Machines") :])[2]
     impossible = sections(report(plan(Scenario(rate=10, tpot=1)), link=LINK, written=DAY))
     assert "no number of replicas helps" in impossible["Requests as they come"]
+
+
+SELDOM: dict[str, Any] = {"draft": 2, "acceptance": 61.5, "utilization": 85.0, "slots": 96, "step_tokens": 4096,
+          "images": False, "memory_scale": 1.25, "compute_scale": 0.75, "overhead_scale": 1.5, "activations": 2.5,
+          "non_torch": 1.5, "graphs": 0.5, "redundant": 32}  # fmt: skip
+OFTEN: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "weights": "bf16", "kv": "fp8", "gpu": "h200-sxm",
+         "engine": "sglang", "concurrency": 63, "prompt": 1023, "output": 1022, "ttft": 1234.0, "tpot": 67.0,
+         "objective": "latency", "prefix": 37.0, "budget": 7, "replicas": 5, "rate": 3.25, "discount": 12.5,
+         "gpu_hour": 2.75, "tensor": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SELDOM)
+def test_a_seldom_setting_is_listed_where_it_is_not_as_it_comes(name: str) -> None:
+    asked = rows(sections(report(plan(Scenario(**{name: SELDOM[name]})), link=LINK, written=DAY))["Asked"])
+    assert [name.replace("_", "\\_"), str(SELDOM[name])] in asked
+    assert len(asked) == len(rows(sections(report(plan(Scenario()), link=LINK, written=DAY))["Asked"])) + 1
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_every_other_setting_can_be_read_in_the_report(name: str) -> None:
+    """Whatever is changed, what is asked or assumed reads differently."""
+    found, plain = (
+        sections(report(plan(scenario), link=LINK, written=DAY))
+        for scenario in (Scenario(**{name: OFTEN[name]}), Scenario())
+    )
+    assert (found["Asked"], found["Assumed"]) != (plain["Asked"], plain["Assumed"])
+
+
+def test_prices_have_their_days() -> None:
+    answer = plan(Scenario())
+    days = {
+        rung.purchases[0].instance.priced.isoformat()
+        for rung in answer.advice.ladder
+        if rung.purchases and rung.purchases[0].instance.priced
+    }
+    assumed = sections(report(answer, link=LINK, written=DAY))["Assumed"]
+    assert min(days) in assumed
+    assert max(days) in assumed
+
+
+def test_a_figure_without_its_page_still_says_what_it_is_about() -> None:
+    line = in_one_line(plan(Scenario(concurrency=37)).result.problem)
+    for part in ("Llama-3.3-70B-Instruct", "FP8", "H100 SXM", "vLLM", "37 requests", "1,024 prompt"):
+        assert part in line
+    assert "\n" not in line

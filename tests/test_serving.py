@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from parplan import catalog
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.serving import Prefill, Serving, serve, ttft_of_benchmark
 from parplan.transformer import Transformer
 from parplan.workload import Workload

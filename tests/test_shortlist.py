@@ -1,5 +1,6 @@
 """Several scenarios in one link."""
 
+import json
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -7,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan.links import share_url
+from parplan.own_model import LONGEST_CONFIG, packed
 from parplan.packing import packed_json
 from parplan.scenario import Scenario
 from parplan.shortlist import LONGEST, comparison_url, differences, packed_scenario, scenario_of
+from tests.test_hostile import LLAMA
 
 ODD = Scenario(gpu="mi300x", concurrency=61, tpot=12.5, prefix=33.3, tensor=4, replicas=3)
 
@@ -40,7 +43,7 @@ def test_one_link_holds_four_scenarios_in_two_thousand_characters() -> None:
         ("", "not a link"),
         ("eNpdUt", "not a link"),
         (packed_json([1, 2]), "not a link"),
-        ("x" * (LONGEST + 1), "longer than 8,000"),
+        ("x" * (LONGEST + 1), "longer than 32,768"),
         ("gpu=h1000", "'h1000' is not known"),
         ("https://example.org/?concurrency=-5", "concurrency='-5' was not used"),
         (packed_json({"gpu": "h1000"}), "'h1000' is not known"),
@@ -50,6 +53,17 @@ def test_one_link_holds_four_scenarios_in_two_thousand_characters() -> None:
 def test_what_cannot_be_used_is_said(text: str, complaint: str) -> None:
     _, messages = scenario_of(text)
     assert any(complaint in message for message in messages)
+
+
+def test_whatever_a_link_carries_can_be_compared() -> None:
+    """2,000 layers, all different: the config fills half of what a link may carry of it."""
+    widths = [64 * (1 + layer * 7919 % 16_384) for layer in range(2000)]
+    config = packed(json.dumps(LLAMA | {"num_hidden_layers": 2000, "intermediate_size": widths}))
+    assert len(config) > LONGEST_CONFIG / 4
+    long = Scenario(model="config", config=config)
+    assert scenario_of(packed_scenario(long)) == scenario_of(share_url(long, base="https://example.org/"))
+    assert scenario_of(packed_scenario(long)) == (long, [])
+    assert LONGEST > 4 / 3 * (LONGEST_CONFIG + 4000)  # and a GPU of one's own
 
 
 @given(st.text())

@@ -16,10 +16,11 @@ from parplan.formats import Component, Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.matrices import expert_work, experts_touched
+from parplan.mixers import Compressed, GroupedQuery, Recurrent
 from parplan.placement import Placement
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.step import BOUNDS, Step, decode_step, drafter, prefill_step, waiting_share
-from parplan.transformer import Compressed, Experts, GroupedQuery, Recurrent, Transformer
+from parplan.transformer import Experts, Transformer
 from parplan.work import all_stages, stage_weight_bytes
 
 LLAMA = "meta-llama/Meta-Llama-3.1-70B"
@@ -98,10 +99,9 @@ def decode(
     transformer = model(name)
     return decode_step(
         transformer,
-        stored(transformer, weights=weights),
-        layout=layout or Layout(tensor=8),
-        gpu=on or gpu(),
-        engine=engine(by),
+        at=Placement(
+            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by).speed
+        ),
         batch=batch,
         length=length,
         draft=draft,
@@ -122,10 +122,9 @@ def prefill(
     transformer = model(name)
     return prefill_step(
         transformer,
-        stored(transformer, weights=weights),
-        layout=layout or Layout(tensor=8),
-        gpu=on or gpu(),
-        engine=engine(by),
+        at=Placement(
+            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by).speed
+        ),
         tokens=tokens,
         prior=prior,
     )
@@ -217,9 +216,8 @@ def test_who_expands_four_bits() -> None:
 
 def test_scales_by_the_block_cost_the_same_in_a_graph_and_outside() -> None:
     """What is launched one by one takes longer to launch, not to scale."""
-    known = engine("vllm")
-    free = known.model_copy(update={"speed": known.speed.model_copy(update={"blocks": 0.0})})
-    dear = known.model_copy(update={"speed": known.speed.model_copy(update={"blocks": 1e-3})})
+    known = engine("vllm").speed
+    free, dear = (known.model_copy(update={"blocks": blocks}) for blocks in (0.0, 1e-3))
     transformer = model(DEEPSEEK)
     precision = stored(transformer)
     for step, load in (
@@ -227,7 +225,7 @@ def test_scales_by_the_block_cost_the_same_in_a_graph_and_outside() -> None:
         (prefill_step, {"tokens": 100, "prior": 0}),
     ):
         slow, fast = (
-            step(transformer, precision, layout=Layout(tensor=8), gpu=gpu(), engine=one, **load).launch
+            step(transformer, at=Placement(precision, Layout(tensor=8), gpu(), one), **load).launch
             for one in (dear, free)
         )
         products = (
@@ -483,15 +481,11 @@ def test_whole_experts_are_quicker_than_slices() -> None:
     """The same arithmetic on every GPU, in whole experts or in eighths of all."""
     speed = engine("vllm").speed
     even = speed.model_copy(update={"imbalance": 1.0})
-    known = engine("vllm").model_copy(update={"speed": even})
     transformer = model(QWEN_MOE)
     whole, slices = (
         prefill_step(
             transformer,
-            stored(transformer),
-            layout=Layout(tensor=8, expert=expert),
-            gpu=gpu(),
-            engine=known,
+            at=Placement(stored(transformer), Layout(tensor=8, expert=expert), gpu(), even),
             tokens=8192,
             prior=0,
         )
@@ -524,22 +518,19 @@ def test_tokens_cross_the_network_once_per_node_in_prefill() -> None:
 
 
 def test_half_a_batch_hides_messages_between_nodes_only() -> None:
-    known = engine("sglang")
-    apart = known.model_copy(update={"speed": known.speed.model_copy(update={"overlap": 0.0})})
+    known = engine("sglang").speed
+    apart = known.model_copy(update={"overlap": 0.0})
     transformer = model(DEEPSEEK)
     for gpus, hides in ((8, False), (72, True)):
         layout = Layout(data=gpus, expert=gpus)
         hidden, shown = (
             decode_step(
                 transformer,
-                stored(transformer),
-                layout=layout,
-                gpu=gpu(),
-                engine=by,
+                at=Placement(stored(transformer), layout, gpu(), speed),
                 batch=256 * gpus,
                 length=2050,
             )
-            for by in (known, apart)
+            for speed in (known, apart)
         )
         assert (hidden.all_to_all < shown.all_to_all) == hides
         assert hidden.linear == shown.linear

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from parplan import catalog
+from parplan.calibration import Errors
 from parplan.objections.unwise import STAGES_SHORT
-from parplan.validate import THROUGHPUT_COLUMNS, Errors, Report, Row, validation
+from parplan.validate import THROUGHPUT_COLUMNS, Report, Row, validation
 
 MEASURED = Path(__file__).parents[1] / "catalogs" / "measurements" / "throughput.csv"
 COLUMN = THROUGHPUT_COLUMNS[0]
@@ -42,7 +43,7 @@ def test_every_row_is_predicted_and_names_a_source(report: Report) -> None:
 def test_saturated_throughput(report: Report) -> None:
     """Nothing is fitted to these rows."""
     errors = errors_of(report, saturated(report))
-    assert errors.count == 445
+    assert errors.rows == 445
     assert errors.median <= 0.20
     assert errors.p90 <= 0.50
     assert abs(errors.bias) <= 0.10

@@ -3,8 +3,9 @@
 import pytest
 
 from parplan import catalog
+from parplan.collectives import fast_domain
 from parplan.layout import Layout
-from parplan.topology import NETWORK, box_size, seats, traffic
+from parplan.topology import NETWORK, seats, traffic
 
 H100 = catalog.gpus()["h100-sxm"]
 RACK = catalog.gpus()["gb200-nvl72"]
@@ -53,4 +54,4 @@ def test_which_link_carries_what() -> None:
 
 @pytest.mark.parametrize(("gpu", "size"), [(H100, 8), (RACK, 72), (CARD, CARD.node)])
 def test_a_box_is_what_the_fast_link_joins(gpu: object, size: int) -> None:
-    assert box_size(gpu) == size  # type: ignore[arg-type]
+    assert fast_domain(gpu) == size  # type: ignore[arg-type]

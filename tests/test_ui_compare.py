@@ -171,6 +171,37 @@ def test_the_explanation_is_built_when_it_is_asked_for(tab: str) -> None:
     assert any("64 requests × 80 layers × 2\\,048 tokens × 2 KiB" in one.value.to_string() for one in opened)
 
 
+@pytest.mark.parametrize(
+    ("tab", "button", "figure", "words"),
+    [
+        ("Load", "_explain_load", "Knee", "knee of one replica"),
+        ("Load", "_explain_load", "First token, 95 of 100", "share that waits for admission"),
+        ("Load", "_explain_bill", "USD/M input", "1\\,024 prompt tokens each"),
+        ("Buy", "_explain_napkin", "Napkin", "rounded up to whole GPUs"),
+        ("Buy", "_explain_holds", "J per token", "2 GPUs × 700 W"),
+        ("Buy", "_explain_survives", "USD/hour", "machines it takes"),
+    ],
+)
+def test_each_tab_explains_its_figures_and_works_nothing_out_before(
+    tab: str, button: str, figure: str, words: str
+) -> None:
+    page = AppTest.from_file(str(APP), default_timeout=60)
+    page.query_params["rate"] = "10"
+    run(page)
+    page.session_state["view"] = tab
+    closed = len(run(page).table)
+    page.session_state[f"_figure{button}"] = figure
+    page.button(key=button).click()
+    opened = run(page).table
+    assert len(opened) > closed
+    assert any(words in one.value.to_string() for one in opened)
+
+
+def test_the_first_view_has_one_button_that_explains() -> None:
+    page = run(AppTest.from_file(str(APP), default_timeout=60))
+    assert [one.key for one in page.button if str(one.key).startswith("_explain")] == ["_explain_all"]
+
+
 def test_costs_are_those_of_the_replicas_and_a_rate_has_its_own_number_of_them() -> None:
     page = compared(
         packed_scenario(ONE), packed_scenario(ONE.model_copy(update={"replicas": 3, "rate": 10.0}))

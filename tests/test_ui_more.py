@@ -139,6 +139,17 @@ def test_an_own_price_beside_discounted_ones_says_so() -> None:
     assert plain("Other GPUs: 25 % off list prices") in words
 
 
+def test_gpus_at_no_cost_are_named_and_not_drawn() -> None:
+    """A logarithmic scale has no place for 0; nothing is drawn for want of a price alone."""
+    page = opened("Hardware", discount="100")
+    assert "at no cost" in said(page)
+    assert "No GPU with a known price" not in said(page)
+    assert len(drawn(page)) == 0
+    page = opened("Hardware", discount="100", gpu_hour="2")
+    assert "at no cost" in said(page)
+    assert [one.alt.partition(".")[0] for one in drawn(page)] == ["Cost against speed on 1 GPU"]
+
+
 def test_spare_gpus_that_stand_idle_are_paid_for() -> None:
     page = opened("Hardware", model="Qwen/Qwen2.5-7B-Instruct")
     busy = page.dataframe[0].value.set_index("GPU")["USD/M output"].dropna()
@@ -420,8 +431,8 @@ def test_errors_are_those_of_the_report(tab: str) -> None:
     assert errors
     assert page.selectbox[0].value == quantity.label
     assert figures(page)["Median error"] == f"{errors.median * 100:.1f} %"
-    assert figures(page)["Points compared"] == f"{errors.count:,}"
-    assert page.dataframe[0].value["Rows"].sum() == errors.count == len(page.dataframe[-1].value)
+    assert figures(page)["Points compared"] == f"{errors.rows:,}"
+    assert page.dataframe[0].value["Rows"].sum() == errors.rows == len(page.dataframe[-1].value)
     assert page.dataframe[-1].value["Source"].str.len().gt(5).all()
     assert_described(page)
 

@@ -568,7 +568,7 @@ def measured(*pairs: tuple[float, float]) -> Report:
 def test_errors_are_relative_to_what_was_measured() -> None:
     errors = measured((10, 11), (10, 8), (200, 200)).errors("tpot_ms")
     assert errors
-    assert errors.count == 3
+    assert errors.rows == 3
     assert errors.median == pytest.approx(0.1)
     assert errors.p90 == pytest.approx(0.18)
     assert errors.bias == pytest.approx(0.0)
@@ -576,7 +576,7 @@ def test_errors_are_relative_to_what_was_measured() -> None:
 
 def test_groups_partition_the_rows() -> None:
     found = measured((10, 11), (10, 8), (200, 200)).by_group("gpu", "tpot_ms")
-    assert {name: errors.count for name, errors in found.items()} == {"a": 2, "b": 1}
+    assert {name: errors.rows for name, errors in found.items()} == {"a": 2, "b": 1}
     assert found["b"].median == 0
 
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from parplan.formats import COMPONENTS, Component, Format, Precision
 from parplan.layout import Layout, stage_bounds
+from parplan.mixers import GroupedQuery, Latent, Recurrent
 from parplan.provenance import Source
-from parplan.transformer import Block, Dense, Experts, GroupedQuery, Latent, Recurrent, Transformer
+from parplan.transformer import Block, Dense, Experts, Transformer
 from parplan.units import GIB, Array
 from parplan.work import (
     all_stages,

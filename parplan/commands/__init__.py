@@ -14,18 +14,18 @@ from parplan.commands.start import (
     Dialect,
     Launch,
     Start,
+    announced_length,
     asked_formats,
     checkpoint,
     checkpoint_kind,
-    longest_request,
     node_count,
 )
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
 from parplan.layout import Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
-from parplan.transformer import Compressed
+from parplan.mixers import Compressed
+from parplan.problem import Problem
 
 __all__ = [
     "CONFIG_FILE",
@@ -33,8 +33,8 @@ __all__ = [
     "HUB_ID",
     "Checkpoint",
     "Launch",
+    "announced_length",
     "launch",
-    "longest_request",
     "node_count",
 ]
 
@@ -133,7 +133,7 @@ def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> 
     No config asks for the FP8 cache of compressed attention, and not every version takes it by itself (vLLM PR 54233).
     """
     wanted = problem.precision.kv.name
-    if any(isinstance(block.mixer, Compressed) for block in problem.transformer.blocks):
+    if any(isinstance(mixer, Compressed) for mixer in problem.transformer.mixers):
         return names.get(wanted)
     native = problem.transformer.native_kv if published else None
     by_itself = native or ("fp16" if wanted == "fp16" else "bf16")

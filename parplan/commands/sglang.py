@@ -6,7 +6,7 @@ from parplan.commands.shell import Option, Variable, command
 from parplan.commands.start import Dialect, Start, more_than_one
 from parplan.layout import Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
+from parplan.problem import Problem
 
 SGLANG_PORT = 20000
 """Where the nodes of an SGLang server meet; any free port will do."""

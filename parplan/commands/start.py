@@ -10,7 +10,7 @@ from parplan.commands.shell import MODEL, Word
 from parplan.formats import LINEAR, Component, Format
 from parplan.layout import Cuts, Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
+from parplan.problem import Problem
 from parplan.units import Bytes, gib
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -70,7 +70,7 @@ class Start:
     @property
     def length(self) -> int:
         """Longest request to expect, tokens."""
-        return longest_request(self.problem)
+        return announced_length(self.problem)
 
     @property
     def nodes(self) -> int:
@@ -142,7 +142,7 @@ def node_count(layout: Layout, *, node: int) -> int:
     return next((n for n in counts if (gpus // n) % tensor == 0 or tensor % (gpus // n) == 0), gpus)
 
 
-def longest_request(problem: Problem) -> int:
+def announced_length(problem: Problem) -> int:
     """Tokens of the longest request to announce: as set, else the workload's, in whole cache blocks.
 
     Rounding stops at the length the model was made for, which engines refuse to exceed.

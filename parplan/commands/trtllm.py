@@ -8,7 +8,7 @@ from parplan.commands.shell import Option, Word, command
 from parplan.commands.start import Dialect, Start, more_than_one, written_gib
 from parplan.layout import Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
+from parplan.problem import Problem
 
 CONFIG_FILE = "trtllm-serve.yaml"
 """Where TensorRT-LLM's extra options are saved."""

@@ -7,8 +7,8 @@ from parplan.commands.shell import HEAD, Option, command
 from parplan.commands.start import Dialect, Start, more_than_one, written_gib
 from parplan.layout import Layout
 from parplan.memory import Memory
-from parplan.planner import Problem
-from parplan.transformer import Latent
+from parplan.mixers import Latent
+from parplan.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class Vllm(Dialect):
             )
         if layout.context > 1 and not self.prefill_context:
             return f"Context-parallel prefill does not work yet in vLLM {self.version}."
-        mixers = [block.mixer for block in problem.transformer.blocks if block.mixer]
-        if layout.context > 1 and not all(isinstance(mixer, Latent) for mixer in mixers):
+        if layout.context > 1 and not all(isinstance(mixer, Latent) for mixer in problem.transformer.mixers):
             return f"vLLM {self.version} has context-parallel prefill for latent attention (MLA) only."
         if layout.context > 1 and problem.transformer.is_moe:
             return "vLLM spreads experts over the context ranks too, which is another layout."

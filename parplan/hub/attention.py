@@ -6,7 +6,7 @@ with the heads; latents, their down-projections, per-head norms and indexers are
 
 from parplan.hub.families import Family, QueryKeyNorm
 from parplan.hub.fields import ConfigError, Fields
-from parplan.transformer import Compressed, GroupedQuery, Latent
+from parplan.mixers import Compressed, GroupedQuery, Latent
 
 BIAS = ("attention_bias", "qkv_bias", "add_qkv_bias", "use_qkv_bias", "use_bias", "bias", "enable_bias")
 WINDOW = ("sliding_window", "sliding_window_size")

@@ -13,7 +13,8 @@ from parplan.hub.pattern import Kinds, layer_count, layer_kinds, listed_kinds
 from parplan.hub.quantization import Layers, native_formats
 from parplan.hub.recurrent import recurrent
 from parplan.hub.towers import tower_parameters, vision_tower
-from parplan.transformer import Block, Compressed, Mixer, Transformer
+from parplan.mixers import Compressed, Mixer
+from parplan.transformer import Block, Transformer
 
 LANGUAGE = ("text_config", "llm_config", "language_config")
 ENCODERS = (

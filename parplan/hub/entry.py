@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from parplan.hub.config import transformer_from_config
+from parplan.mixers import Compressed, GroupedQuery, Latent, Mixer, Recurrent
 from parplan.provenance import Source, Value
-from parplan.transformer import Compressed, GroupedQuery, Latent, Mixer, Recurrent, Transformer
+from parplan.transformer import Transformer
 
 HUB_ID = r"^[\w.-]+/[\w.-]+$"
 
@@ -103,7 +104,7 @@ class ModelEntry(Value):
 
 def _mixer_kinds(transformer: Transformer) -> tuple[str, ...]:
     layers: dict[str, int] = {}
-    for block, count in zip(transformer.blocks, transformer.counts, strict=True):
+    for count, block in transformer.kinds:
         if block.mixer is not None:
             kind = mixer_kind(block.mixer)
             layers[kind] = layers.get(kind, 0) + count

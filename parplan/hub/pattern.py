@@ -248,6 +248,7 @@ def _routed_listed(fields: Fields, layers: int) -> Callable[[int], bool] | None:
         if len(flags) < layers:
             raise ConfigError(f"moe_layer_freq names {len(flags)} layers, the config {layers}")
         return lambda layer: bool(flags[min(layer, len(flags) - 1)])
+    fields.number("moe_layer_freq", least=0)  # or one number, for `_routed_from`
     chosen_layers = fields.items("is_moe_layer")  # EXAONE
     if chosen_layers is not None:
         _long_enough(tuple(map(str, chosen_layers)), layers)

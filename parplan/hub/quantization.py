@@ -1,25 +1,18 @@
 """The formats a checkpoint is stored in, component by component, from its `quantization_config`.
 
 A quantiser names a method and what it leaves alone. Methods become format names of `catalogs/formats.yaml`; a
-component is left alone when most layers that have it are. Names are matched as globs, never run as regular
-expressions: a pasted config cannot make matching slow.
+component is left alone when most layers that have it are.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from itertools import islice, product
 
 from parplan.formats import LINEAR, Component
 from parplan.hub.fields import ConfigError, Fields, shown
+from parplan.hub.modules import MOST_MODULES, Names
 from parplan.transformer import Block
 
 MOST_NAMES = 20_000
-MOST_MODULES = 1024
-LONGEST_NAME = 512
-MOST_MTP = 16
-"""Multi-token-prediction layers are numbered after the model's own."""
 
 METHODS = {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4", "eetq": "int8"}
 ALGORITHMS = {
@@ -58,10 +51,6 @@ INPUTS: dict[Component, tuple[str, ...]] = {
 }
 """A second matrix of a component, to notice one that is quantised in part."""
 HEAD = ("lm_head", "head", "output_layer", "embed_out")
-LAYER = re.compile(r"(?:^|[.*])(?:layers|blocks|h)\.([0-9]+\*?|\*)(?:\.|$)")
-TOWER = re.compile(r"visual|vision|audio|mm_projector|multi_modal_projector")
-"""Names of towers: stored as they are, whatever the list says."""
-PREFIX = re.compile(r"^(?:language_model\.|model\.)+")
 
 
 @dataclass(frozen=True)
@@ -80,90 +69,6 @@ class Layers:
             {component: frozenset(i for i, kind in enumerate(sequence) if component in parts[kind])
              for component in LINEAR},
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Names:
-    """Module names and globs, by what stands after the layer number: which layers each one covers."""
-
-    covered: Mapping[str, frozenset[int]]
-    everywhere: frozenset[str]
-    """Names without a layer number."""
-
-    @staticmethod
-    def of(names: Iterable[str], *, layers: int, fields: Fields) -> "Names":
-        """Sort names by module.
-
-        Raises:
-            ConfigError: far more names, or different ones, than any model has modules.
-        """
-        covered: dict[str, set[int]] = {}
-        everywhere: set[str] = set()
-        numbered: dict[str, frozenset[int]] = {}
-        for name in names:
-            for glob in _globs(name, fields):
-                if TOWER.search(glob):
-                    continue
-                match = None if glob.startswith("mtp") else LAYER.search(glob)
-                if match is None:
-                    everywhere.add(PREFIX.sub("", glob).strip("."))
-                    continue
-                number = match.group(1)
-                if number not in numbered:
-                    numbered[number] = _layers_named(number, layers)
-                covered.setdefault(glob[match.end() :].strip("."), set()).update(numbered[number])
-            if len(covered) + len(everywhere) > MOST_MODULES:
-                raise ConfigError(f"quantization_config names more than {MOST_MODULES} different modules")
-        return Names({rest: frozenset(found) for rest, found in covered.items()}, frozenset(everywhere))
-
-    def layers_of(self, module: str, *, layers: frozenset[int]) -> frozenset[int]:
-        """The layers, of those given, in which a module is named."""
-        if any(_names(glob, module) for glob in self.everywhere):
-            return layers
-        found = (where for rest, where in self.covered.items() if not rest or _names(rest, module))
-        return frozenset().union(*found) & layers
-
-    def outside(self, modules: Sequence[str]) -> bool:
-        """A module outside the layers is named."""
-        return any(_names(glob, module) for glob in self.everywhere for module in modules)
-
-
-def _names(glob: str, module: str) -> bool:
-    """A name covers a module when it is a run of its dotted parts.
-
-    >>> _names("gate", "mlp.gate"), _names("gate", "mlp.gate_proj"), _names("*self_attn*", "self_attn.o_proj")
-    (True, False, True)
-    """
-    return fnmatchcase(f"..{module}..", f"*.{glob}.*")
-
-
-def _layers_named(number: str, layers: int) -> frozenset[int]:
-    if number.isdigit():
-        return frozenset({int(number)})
-    return frozenset(layer for layer in range(layers + MOST_MTP) if fnmatchcase(str(layer), number))
-
-
-def _globs(name: str, fields: Fields) -> list[str]:
-    """A module name, a glob, or "re:" and a regular expression, as globs.
-
-    >>> _globs("re:.*mlp\\\\.(gate|down)_proj.*", Fields({}))
-    ['*mlp.gate_proj*', '*mlp.down_proj*']
-    """
-    if len(name) > LONGEST_NAME:
-        raise ConfigError(f"a module name in quantization_config is too long: {shown(name)}")
-    if not name.startswith("re:"):
-        return [name]
-    glob = name[3:].removeprefix("^").removesuffix("$").replace(r"\.", ".").replace("(?:", "(")
-    for pattern in (r"\d+", "[0-9]+", ".*", ".+"):
-        glob = glob.replace(pattern, "*")
-    pieces = re.split(r"\(([^()]*)\)", glob)
-    if len(pieces) > 9 or set("".join(pieces[::2])) & set("\\[]{}()+?|^$"):
-        fields.assume(
-            f"pattern {shown(name)} in quantization_config is not understood: taken to match nothing"
-        )
-        return []
-    options = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
-    return ["".join(choice) for choice in islice(product(*options), 64)]
 
 
 def native_formats(
@@ -282,7 +187,10 @@ def _mixed(quantization: Fields, text: Fields, layers: Layers) -> dict[Component
     for name, choice in listed.items():
         entry = Fields.of(choice, notes=quantization.notes, where="quantized_layers entry")
         stored = ALGORITHMS.get(entry.text("quant_algo"))
-        if stored:
+        if stored is None:
+            algorithm = entry.text("quant_algo")
+            quantization.assume(f"quant_algo {shown(algorithm)} is not known: its layers taken as bf16")
+        else:
             by_format.setdefault(stored, []).append(str(name))
     formats: dict[Component, str] = {}
     for stored, listing in by_format.items():
@@ -335,7 +243,7 @@ def _format(quantization: Fields) -> str | None:
     method = quantization.text("quant_method").lower()
     algorithm = quantization.text("quant_algo").upper()
     if method in METHODS:
-        blocks = quantization.has("weight_block_size")
+        blocks = quantization.items("weight_block_size")
         return "fp8-block" if method == "fp8" and blocks else METHODS[method]
     if algorithm in ALGORITHMS:
         return ALGORITHMS[algorithm]
@@ -384,6 +292,9 @@ def _weights_format(weights: Fields, quantization: Fields) -> str | None:
         return "nvfp4" if group == 16 else "mxfp4"
     if kind == "float" and bits == 8:
         return "fp8-block" if weights.has("block_structure") or weights.text("strategy") == "block" else "fp8"
+    if kind not in ("", "int"):
+        quantization.assume(f"weights of {bits} bits and type {shown(kind)} are not known: taken as bf16")
+        return None
     return None if bits is None else _integer_format(bits, group, quantization)
 
 
@@ -414,11 +325,18 @@ def _set_expert_formats(
     """
     if not layers.holding["routed_experts"]:
         return
-    if "fp4" in (text.text("expert_dtype"), config.text("expert_dtype"), quantization.text("expert_dtype")):
+    said = {fields.text("expert_dtype") for fields in (text, config, quantization)} - {""}
+    if "fp4" in said:
         formats["routed_experts"] = formats["mtp"] = "mxfp4"
-    requantised = ALGORITHMS.get(quantization.text("moe_quant_algo").upper())
-    if requantised:
-        formats["routed_experts"] = requantised
+    elif said - {"fp8"}:
+        quantization.assume(
+            f"expert_dtype {shown(min(said))} is not known: experts taken as all other weights"
+        )
+    algorithm = quantization.text("moe_quant_algo")
+    if algorithm.upper() in ALGORITHMS:
+        formats["routed_experts"] = ALGORITHMS[algorithm.upper()]
+    elif algorithm:
+        quantization.assume(f"moe_quant_algo {shown(algorithm)} is not known: left out")
 
 
 def _kv_format(quantization: Fields) -> str | None:
@@ -426,9 +344,11 @@ def _kv_format(quantization: Fields) -> str | None:
     hit = quantization.found("kv_cache_scheme", "kv_cache_quant_algo")
     if hit is None:
         return None
-    if isinstance(hit[1], str):
-        return ALGORITHMS.get(hit[1].upper())
-    scheme = quantization.part(hit[0])
-    if scheme.number("num_bits") != 8:
-        return None
-    return "int8" if scheme.text("type") == "int" else "fp8"
+    name, said = hit
+    scheme = Fields({}) if isinstance(said, str) else quantization.part(name)
+    if isinstance(said, str) and said.upper() in ALGORITHMS:
+        return ALGORITHMS[said.upper()]
+    if scheme.number("num_bits") == 8:
+        return "int8" if scheme.text("type") == "int" else "fp8"
+    quantization.assume(f"{name} {shown(said)} is not known: the KV cache taken as bf16")
+    return None

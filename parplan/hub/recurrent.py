@@ -8,7 +8,7 @@ import math
 
 from parplan.hub.attention import head_width, hidden_size, query_heads
 from parplan.hub.fields import Fields
-from parplan.transformer import Recurrent
+from parplan.mixers import Recurrent
 
 WIDTHS = {"float32": 4.0, "torch.float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 

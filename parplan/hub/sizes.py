@@ -17,7 +17,8 @@ in eights, dense widths to 256, experts to eights.
 import math
 from collections.abc import Iterator
 
-from parplan.transformer import Block, Dense, Experts, GroupedQuery, Transformer
+from parplan.mixers import GroupedQuery
+from parplan.transformer import Block, Dense, Experts, Transformer
 
 SMALLEST, LARGEST = 0.3e9, 4e12
 HEAD_DIM = 128

@@ -192,11 +192,23 @@ def log_figures(text: str) -> LogFigures:
         if name in said
     }
     found = with_derived(found)
-    if not any(QUANTITIES[name].kind == "bytes" or name == "kv_tokens" for name in found):
+    if not _of_memory(found):
         raise LogError(_unreadable(text))
+    others = [LABELS[name] for name, other in by_engine.items() if name != engine and _of_memory(other)]
+    unread = [
+        f"The text has figures of {name} too: those of {LABELS[engine]} alone were read." for name in others
+    ]
     return LogFigures(
-        engine=engine, found=found, failures=failure_lines(text), messages=_missing(engine, found, text=text)
+        engine=engine,
+        found=found,
+        failures=failure_lines(text),
+        messages=(*unread, *_missing(engine, found, text=text)),
     )
+
+
+def _of_memory(names: Iterable[str]) -> bool:
+    """Whether anything among what was found is a figure of memory."""
+    return any(QUANTITIES[name].kind == "bytes" or name == "kv_tokens" for name in names)
 
 
 def with_derived(found: Mapping[str, Figure]) -> dict[str, Figure]:

@@ -63,7 +63,7 @@ def gpus_of(figures: LogFigures) -> tuple[Gpu, ...]:
         return (named,)
     if total is None:
         return ()
-    return tuple(gpu for gpu in catalog.gpus().values() if abs(gpu.memory / total - 1) < 0.01)
+    return tuple(gpu for gpu in catalog.gpus().values() if abs(gpu.memory - total) < 0.01 * total)
 
 
 def scenario_from(figures: LogFigures) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -7,7 +7,8 @@ from parplan.drafting import EAGLE_BYTES, EAGLE_VOCABULARY, eagle_block, last_la
 from parplan.formats import Component, Precision
 from parplan.layout import Layout
 from parplan.memory.settings import Settings
-from parplan.transformer import Latent, Recurrent, Transformer
+from parplan.mixers import Latent, Recurrent
+from parplan.transformer import Transformer
 from parplan.units import Array, Bytes
 from parplan.work import Stages, block_share, stage_weight_bytes
 
@@ -41,8 +42,8 @@ def rotary_table_bytes(transformer: Transformer, *, profile: MemoryProfile) -> B
     """
     widths = {
         mixer.rope_dim if isinstance(mixer, Latent) else mixer.head_dim
-        for mixer in (block.mixer for block in transformer.blocks)
-        if mixer and not isinstance(mixer, Recurrent)
+        for mixer in transformer.mixers
+        if not isinstance(mixer, Recurrent)
     }
     return transformer.context_length * sum(widths) * profile.rotary_entry
 

@@ -9,14 +9,10 @@ from parplan.layout import Layout
 from parplan.memory.settings import Limits, Settings
 from parplan.transformer import Block, Encoder, Transformer
 from parplan.units import Array, Bytes, Count, Tokens
-from parplan.work import INDEX_BYTES, Stages
+from parplan.work import ACTIVATION_BYTES, INDEX_BYTES, LOGIT_BYTES, Stages
 
-ACTIVATION_BYTES = 2.0
-"""Activations between layers are 16-bit."""
 KEPT_BITS = 8
 """Bits per weight from which expert kernels keep their workspace."""
-LOGIT_BYTES = 4.0
-"""Samplers work on 32-bit logits."""
 
 
 def shared_bytes(shared: Shared, *, ranks: Count, gpu: Hardware, stages: Count = 1) -> Bytes:
@@ -87,7 +83,7 @@ def index_workspace_bytes(transformer: Transformer, *, profile: MemoryProfile, l
 
     Source: vLLM vllm/v1/attention/backends/mla/indexer.py, `get_max_prefill_buffer_size` (40 lengths of 132 bytes).
     """
-    elements = max((block.mixer.cache.index for block in transformer.blocks if block.mixer), default=0.0)
+    elements = max((mixer.cache.index for mixer in transformer.mixers), default=0.0)
     return profile.index_lengths * length * elements * INDEX_BYTES
 
 

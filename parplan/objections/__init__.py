@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from parplan.objections.case import Case, Mask, Objection, Rule, divisors, joined_gpus, nearest
+from parplan.objections.case import Case, Objection, Rule, divisors, joined_gpus, nearest
 from parplan.objections.hard import HARD
 from parplan.objections.hardware import HARDWARE, starts
 from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
+from parplan.units import Mask
 
 __all__ = [
     "CLEAR_GAIN",

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parplan.calibration import Engine
 from parplan.formats import Precision
@@ -13,10 +12,8 @@ from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Memory, Settings
 from parplan.transformer import Transformer
-from parplan.units import gib
+from parplan.units import written_bytes
 from parplan.workload import Workload
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -82,9 +79,9 @@ def whole(value: Any) -> int:
     return int(np.asarray(value).reshape(-1)[0])
 
 
-def written_gib(value: Any) -> str:
+def size_words(value: Any) -> str:
     """Bytes of a single layout, in words."""
-    return f"{float(np.asarray(gib(value)).reshape(-1)[0]):,.1f} GiB"
+    return written_bytes(float(np.asarray(value).reshape(-1)[0]))
 
 
 def listed(numbers: Iterable[int]) -> str:
@@ -106,13 +103,3 @@ def nearest(name: str, size: int, *, legal: Iterable[int]) -> str:
 def joined_gpus(gpu: Gpu) -> int:
     """GPUs that reach each other without the network."""
     return max(gpu.domain, gpu.node)
-
-
-def engine_family(engine: Engine) -> str:
-    """An engine's name without its version.
-
-    >>> from parplan import catalog
-    >>> engine_family(catalog.engines()["vllm-0.17"])
-    'vllm'
-    """
-    return engine.name.partition("-")[0]

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from parplan.formats import Component
-from parplan.objections.case import Case, divisors, engine_family, nearest, whole
-from parplan.transformer import GroupedQuery
+from parplan.mixers import GroupedQuery
+from parplan.objections.case import Case, divisors, nearest, whole
+from parplan.units import counted
 
 VOCABULARY_PADDING = 64
 """Engines pad the vocabulary to a multiple of this before cutting it (vLLM DEFAULT_VOCAB_PADDING_SIZE)."""
@@ -28,17 +29,12 @@ def any_of(parts: Iterable[Any], *, like: Any) -> Any:
 
 def heads(case: Case) -> list[int]:
     """Heads of every kind of layer, recurrent ones included."""
-    return sorted({b.mixer.heads for b in case.transformer.blocks if b.mixer})
+    return sorted({mixer.heads for mixer in case.transformer.mixers})
 
 
 def kv_heads(case: Case) -> list[int]:
     """KV heads of every kind of attention that has some; a latent is no head."""
-    return sorted({b.mixer.kv_heads for b in case.transformer.blocks if isinstance(b.mixer, GroupedQuery)})
-
-
-def least_kv_heads(case: Case) -> int:
-    """KV heads of the attention that repeats first; a latent is one."""
-    return min((b.mixer.kv_heads for b in case.transformer.blocks if b.mixer), default=1)
+    return sorted({mixer.kv_heads for mixer in case.transformer.mixers if isinstance(mixer, GroupedQuery)})
 
 
 def dense_widths(case: Case) -> list[int]:
@@ -99,7 +95,7 @@ def experts_refined(case: Case) -> Any:
 
     Source: vLLM fused_moe/oracle/fp8.py of 0.33, refine_fp8_moe_block_shape; earlier versions refuse to load.
     """
-    ways, block = np.maximum(case.layout.expert_tensor, 1), block_of(case, "routed_experts")
+    ways, block = case.layout.expert_tensor, block_of(case, "routed_experts")
     if case.engine.name != "vllm" or case.precision.weights["routed_experts"].name != "fp8-block":
         return np.zeros_like(ways, dtype=bool)
     finer = np.gcd(block, case.transformer.hidden)
@@ -146,7 +142,7 @@ def experts_uneven(case: Case) -> Any:
 
 def even_experts(case: Case) -> bool:
     """Whether every group must hold the same number of experts."""
-    return case.settings.redundant_experts > 0 or engine_family(case.engine) in ("sglang", "trtllm")
+    return case.settings.redundant_experts > 0 or case.engine.family in ("sglang", "trtllm")
 
 
 def mixes(case: Case) -> bool:
@@ -154,7 +150,7 @@ def mixes(case: Case) -> bool:
 
     SGLang does where no all-to-all backend sends the tokens (PR 8590); copies of experts ask for one.
     """
-    copied = engine_family(case.engine) == "sglang" and case.settings.redundant_experts > 0
+    copied = case.engine.family == "sglang" and case.settings.redundant_experts > 0
     return case.engine.mixed_experts and not copied
 
 
@@ -183,7 +179,15 @@ def even_fix(case: Case) -> str:
     """Groups that divide the experts, or redundant experts that fill the groups."""
     even = [groups for groups in groups_allowed(case) if copies(case) % groups == 0]
     more = -experts(case) % whole(case.layout.expert)
-    return f"Use {spread(case, legal=even)}, or {more} redundant expert{'s' * (more != 1)}."
+    return f"Use {spread(case, legal=even)}, or {counted(more, 'redundant expert')}."
+
+
+def ranks_fix(case: Case) -> str:
+    """Groups that divide the layout's GPUs, and the experts where they must."""
+    legal = [
+        groups for groups in groups_allowed(case) if not even_experts(case) or copies(case) % groups == 0
+    ]
+    return f"Use {spread(case, legal=legal)}."
 
 
 def fewer_groups(case: Case) -> str:

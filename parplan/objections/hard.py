@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from parplan.objections.case import Case, Rule, always, divisors, engine_family, listed, whole, written_gib
+from parplan.mixers import Compressed, GroupedQuery, Recurrent
+from parplan.objections.case import Case, Rule, always, divisors, listed, size_words, whole
 from parplan.objections.counts import (
     any_of,
     block_of,
@@ -24,14 +25,14 @@ from parplan.objections.counts import (
     heads_uneven,
     kv_heads,
     kv_uneven,
-    least_kv_heads,
     legal_tensor,
     mixes,
     nearest_tensor,
+    ranks_fix,
     vocabulary,
     whole_experts_fix,
 )
-from parplan.transformer import Compressed, GroupedQuery, Recurrent
+from parplan.units import counted
 
 CUT_WORDS = {
     "tensor": "cut layers by tensor parallelism",
@@ -67,13 +68,13 @@ def _attention_fix(case: Case) -> str:
 def _decode_context_wrong(case: Case) -> Any:
     size, tensor = case.layout.decode_context, case.layout.tensor
     return (size > 1) & (
-        (tensor % size != 0) | (size * least_kv_heads(case) > tensor) | _queries_uneven(case)
+        (tensor % size != 0) | (size * case.transformer.least_kv_heads > tensor) | _queries_uneven(case)
     )
 
 
 def _queries_per_head(case: Case) -> list[int]:
     """Query heads that share a KV head, of every kind of attention that has such."""
-    mixers = (block.mixer for block in case.transformer.blocks)
+    mixers = case.transformer.mixers
     return sorted({mixer.heads // mixer.kv_heads for mixer in mixers if isinstance(mixer, GroupedQuery)})
 
 
@@ -88,7 +89,7 @@ def _unshared_layers(case: Case) -> str:
 
     Recurrent states are kept whole beside a cut cache in its newest version (0.33), and refused in 0.20.
     """
-    mixers = [block.mixer for block in case.transformer.blocks if block.mixer]
+    mixers = case.transformer.mixers
     old = case.engine.name != "vllm"
     kinds = {
         "windowed": any(isinstance(m, GroupedQuery) and m.cache.window for m in mixers),
@@ -99,7 +100,11 @@ def _unshared_layers(case: Case) -> str:
 
 
 def _decode_context_reason(case: Case) -> str:
-    size, tensor, heads = whole(case.layout.decode_context), whole(case.layout.tensor), least_kv_heads(case)
+    size, tensor, heads = (
+        whole(case.layout.decode_context),
+        whole(case.layout.tensor),
+        case.transformer.least_kv_heads,
+    )
     if tensor % size:
         return f"DCP{size} does not divide the {tensor} ranks of a tensor group."
     kept = max(tensor // heads, 1)
@@ -107,14 +112,14 @@ def _decode_context_reason(case: Case) -> str:
         queries = listed(_queries_per_head(case))
         return f"The {queries} queries that share a KV head do not divide over DCP{size}."
     return (
-        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over {heads} KV "
-        f"head{'s' * (heads > 1)} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
+        f"DCP{size} cuts the cache among ranks that keep the same KV head, and TP{tensor} over "
+        f"{counted(heads, 'KV head')} keeps {f'{kept} copies' if kept > 1 else 'one copy'} of each."
     )
 
 
 def _decode_context_fix(case: Case) -> str:
     tensor, queries = whole(case.layout.tensor), gcd(*_queries_per_head(case))
-    sizes = divisors(tensor, limit=max(tensor // least_kv_heads(case), 1))
+    sizes = divisors(tensor, limit=max(tensor // case.transformer.least_kv_heads, 1))
     most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
 
@@ -212,7 +217,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (experts(c) > 0) & (c.settings.redundant_experts > 0) & (c.layout.expert == 1),
         lambda c: (
             f"{c.settings.redundant_experts} redundant experts need whole experts to copy, and this layout cuts every "
-            f"expert over {whole(c.layout.width)} GPU{'s' * (whole(c.layout.width) > 1)}."
+            f"expert over {counted(whole(c.layout.width), 'GPU')}."
         ),
         _copies_fix,
         "vLLM config/parallel.py: enable_expert_parallel must be True to use EPLB",
@@ -241,9 +246,20 @@ HARD: tuple[Rule, ...] = (
         "vLLM: EP size = TP x DP; SGLang: all-to-all backends, which copies of experts need, set ep = tp",
     ),
     Rule(
+        "expert-ranks",
+        "error",
+        lambda c: (experts(c) > 0) & mixes(c) & (c.layout.width % c.layout.expert != 0),
+        lambda c: (
+            f"{whole(c.layout.expert)} groups of experts do not divide the {counted(whole(c.layout.width), 'GPU')} "
+            "that the experts of a layer are spread over."
+        ),
+        ranks_fix,
+        "definition of expert parallelism",
+    ),
+    Rule(
         "attention-groups",
         "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
+        lambda c: (c.engine.family == "trtllm") & (c.layout.data > 1) & (c.layout.tensor > 1),
         lambda c: (
             f"TensorRT-LLM cuts attention over all {whole(c.layout.width)} GPUs of a layer or repeats it on each "
             f"(enable_attention_dp), not TP{whole(c.layout.tensor)} repeated {whole(c.layout.data)} times."
@@ -278,9 +294,7 @@ HARD: tuple[Rule, ...] = (
     Rule(
         "decode-context-layers",
         "error",
-        lambda c: (
-            (c.layout.decode_context > 1) & (engine_family(c.engine) == "vllm") & bool(_unshared_layers(c))
-        ),
+        lambda c: (c.layout.decode_context > 1) & (c.engine.family == "vllm") & bool(_unshared_layers(c)),
         lambda c: (
             f"vLLM cuts the cache along the sequence only where every layer keeps all of it; {c.transformer.name} has "
             f"{_unshared_layers(c)} layers."
@@ -304,9 +318,9 @@ HARD: tuple[Rule, ...] = (
         "error",
         lambda c: (c.memory.pool <= 0) | c.memory.overflows,
         lambda c: (
-            f"It does not load: {written_gib(c.memory.weights)} of weights, {written_gib(c.memory.activations)} of "
-            f"activations and {written_gib(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
-            f"of the {written_gib(c.memory.usable - c.memory.reserve)} the engine may use."
+            f"It does not load: {size_words(c.memory.weights)} of weights, {size_words(c.memory.activations)} of "
+            f"activations and {size_words(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "
+            f"of the {size_words(c.memory.usable - c.memory.reserve)} the engine may use."
         ),
         always("Use more GPUs per replica, a smaller weight format, or a larger GPU."),
         "memory model",
@@ -317,7 +331,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (c.memory.pool > 0) & ~c.memory.overflows & (c.memory.capacity < 1),
         lambda c: (
             f"The weights load, but one request of {c.workload.length:,} tokens needs "
-            f"{written_gib(c.memory.request)} of KV and only {written_gib(c.memory.pool)} is left."
+            f"{size_words(c.memory.request)} of KV and only {size_words(c.memory.pool)} is left."
         ),
         always("Use shorter requests, a smaller KV format, or more GPUs per replica."),
         "memory model",

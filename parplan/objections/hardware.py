@@ -7,8 +7,9 @@ import numpy as np
 from parplan.calibration import Engine
 from parplan.formats import LINEAR, Component, Format, Precision
 from parplan.hardware import Gpu
-from parplan.objections.case import Case, Rule, always, engine_family
-from parplan.transformer import Compressed, Recurrent, Transformer
+from parplan.mixers import Compressed, Recurrent
+from parplan.objections.case import Case, Rule, always
+from parplan.transformer import Transformer
 
 CAPABILITY = {
     "Volta": 7.0,
@@ -128,13 +129,13 @@ def _need_rule(need: Need) -> Rule:
 
 def _sparse(case: Case) -> bool:
     """Whether attention reads positions an index chose, or compressed ones."""
-    mixers = [b.mixer for b in case.transformer.blocks if b.mixer and not isinstance(b.mixer, Recurrent)]
+    mixers = [mixer for mixer in case.transformer.mixers if not isinstance(mixer, Recurrent)]
     return any(isinstance(mixer, Compressed) or mixer.sparse_top_k for mixer in mixers)
 
 
 def _compressed_cache(case: Case) -> bool:
     """Whether vLLM would have to keep a compressed cache unquantised where it has no such layout: all but B200."""
-    compressed = any(isinstance(block.mixer, Compressed) for block in case.transformer.blocks)
+    compressed = any(isinstance(mixer, Compressed) for mixer in case.transformer.mixers)
     rows = case.gpu.architecture.startswith("Blackwell") and case.gpu.fabric == "nvlink"
     return (
         compressed
@@ -149,7 +150,7 @@ HARDWARE: tuple[Rule, ...] = (
     Rule(
         "trtllm-vendor",
         "error",
-        lambda c: (engine_family(c.engine) == "trtllm") & (c.gpu.vendor != "NVIDIA"),
+        lambda c: (c.engine.family == "trtllm") & (c.gpu.vendor != "NVIDIA"),
         lambda c: f"TensorRT-LLM runs on NVIDIA GPUs only, not on {c.gpu.label}.",
         always("Use vLLM or SGLang."),
         "TensorRT-LLM support matrix",

@@ -1,5 +1,6 @@
 """What starts, and is a poor choice or deserves a word."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,10 @@ from parplan.objections.counts import (
     experts,
     experts_refined,
     experts_uneven,
-    least_kv_heads,
     whole_experts_fix,
     widest_tensor,
 )
-from parplan.units import Array, written_share, written_time
+from parplan.units import Array, counted, written_share, written_time
 
 CLEAR_GAIN = 0.10
 """Relative gain in tokens/s below which two layouts are not told apart: about the speed model's measured error."""
@@ -53,8 +53,8 @@ def narrower_tensor(
         return np.zeros(layout.shape, dtype=np.int64)
     names = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
     cuts = {name: np.broadcast_to(getattr(layout, name), layout.shape) for name in names}
-    sizes = [int(cut.max()) + 1 for cut in cuts.values()]
-    keys = np.ravel_multi_index(tuple(cuts.values()), sizes)
+    present = [np.unique(cut) for cut in cuts.values()]
+    keys = _keys(cuts.values(), among=present)
     order = np.argsort(keys)
     best, most = np.zeros(layout.shape, dtype=np.int64), tokens_per_s[:, asked] * (1 + CLEAR_GAIN)
     whole = cuts["expert"] == layout.width
@@ -64,14 +64,26 @@ def narrower_tensor(
             "expert": np.where(whole, np.maximum(cuts["expert"] // replicas, 1), cuts["expert"]),
             "decode_context": np.maximum(cuts["decode_context"] // replicas, 1),
         }
-        wanted = np.ravel_multi_index(tuple(smaller.values()), sizes)
+        wanted = _keys(smaller.values(), among=present)
         found = order[np.searchsorted(keys, wanted, sorter=order).clip(max=order.size - 1)]
-        there = (keys[found] == wanted) & (cuts["tensor"] % replicas == 0)
+        same = np.all([cut[found] == smaller[name] for name, cut in cuts.items()], axis=0)
+        there = same & (cuts["tensor"] % replicas == 0)
         each = concurrency[asked] / replicas
         rate = replicas * _at_batch(tokens_per_s, concurrency=concurrency, batch=each)[found]
         better = there & (rate > most)
         best, most = np.where(better, smaller["tensor"], best), np.where(better, rate, most)
     return best
+
+
+def _keys(cuts: Iterable[NDArray[np.int64]], *, among: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """One number per layout, the same for the same cuts, [layouts]; small however large the cuts are.
+
+    Args:
+        cuts: of one kind each, [layouts].
+        among: the values there are of each kind, ascending; a cut that is not there takes the place of one that is.
+    """
+    places = [np.searchsorted(known, cut) for known, cut in zip(among, cuts, strict=True)]
+    return np.ravel_multi_index(places, [known.size for known in among], mode="clip")
 
 
 def _at_batch(values: Array, *, concurrency: NDArray[np.int64], batch: float) -> Array:
@@ -215,7 +227,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.pipeline > 1) & (c.workload.concurrency < c.layout.pipeline * c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} cannot keep "
+            f"{counted(c.workload.concurrency, 'request')} cannot keep "
             f"{whole(c.layout.pipeline)} stages{' of every data rank' * (whole(c.layout.data) > 1)} busy."
         ),
         always("Use fewer stages or more concurrent requests."),
@@ -226,7 +238,7 @@ UNWISE: tuple[Rule, ...] = (
         "warning",
         lambda c: (c.layout.data > 1) & (c.workload.concurrency < c.layout.data),
         lambda c: (
-            f"{c.workload.concurrency} request{'s' * (c.workload.concurrency > 1)} leave some of the "
+            f"{counted(c.workload.concurrency, 'request')} leave some of the "
             f"{whole(c.layout.data)} attention replicas without work."
         ),
         always("Use fewer data ranks or more concurrent requests."),
@@ -269,10 +281,10 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "kv-repeated",
         "warning",
-        lambda c: c.layout.tensor > least_kv_heads(c) * c.layout.decode_context,
+        lambda c: c.layout.tensor > c.transformer.least_kv_heads * c.layout.decode_context,
         lambda c: (
             f"TP{whole(c.layout.tensor)} is wider than the KV heads: each part of the KV cache is kept "
-            f"{whole(c.layout.tensor) / least_kv_heads(c) / whole(c.layout.decode_context):g} times."
+            f"{whole(c.layout.tensor) / c.transformer.least_kv_heads / whole(c.layout.decode_context):g} times."
         ),
         always(
             "Use attention data parallelism, decode-context parallelism or a smaller tensor width for more KV."

@@ -168,7 +168,7 @@ def _refit(found: Report) -> None:
     scales = {f"{name}_scale": getattr(factors, name) for name in FACTORS}
     said = "; ".join(
         f"{column.removesuffix('_ms').upper()}: median error {written_share(before.median, decimals=1)} before, "
-        f"{written_share(factors.after[column].median, decimals=1)} after ({before.count} rows)"
+        f"{written_share(factors.after[column].median, decimals=1)} after ({before.rows} rows)"
         for column, before in factors.before.items()
     )
     with st.container(border=True):
@@ -252,7 +252,7 @@ def _overall(within: Report, column: str) -> None:
         for label, value in zip(SHOWN, (errors.median, errors.p90, errors.bias), strict=True):
             shown = ("+" if label == "Bias" and value > 0 else "") + written_share(value, decimals=1)
             st.metric(label, shown, border=True, help=SHOWN[label])
-        st.metric("Points compared", f"{errors.count:,}", border=True)
+        st.metric("Points compared", f"{errors.rows:,}", border=True)
 
 
 def _worst(within: Report, column: str, *, causes: Sequence[Cause]) -> None:
@@ -315,7 +315,7 @@ def table(within: Report, *, by: str, column: str) -> pd.DataFrame:
     """Errors of one measured column per group, worst first."""
     groups = sorted(within.by_group(by, column).items(), key=lambda item: -item[1].median)
     rows = [
-        _error_row(group, (errors.count, errors.median, errors.p90, errors.bias)) for group, errors in groups
+        _error_row(group, (errors.rows, errors.median, errors.p90, errors.bias)) for group, errors in groups
     ]
     return pd.DataFrame(rows, columns=["Group", "Rows", *SHOWN])
 
@@ -350,7 +350,7 @@ def unseen_table(time: str) -> pd.DataFrame:
             {"Engine": engine.label}
             | {words: _errors_words(getattr(errors, kind)) for kind, words in UNSEEN.items()}
             for engine in catalog.engines().values()
-            if engine.errors and "-" not in engine.name
+            if engine.errors and engine.name == engine.family
             for errors in [getattr(engine.errors, time)]
         ]
     )

@@ -4,7 +4,8 @@ import pandas as pd
 import streamlit as st
 
 from parplan.balance import Balance, Entry, balance
-from parplan.planner import Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.ui.words import plain
 from parplan.units import GIB
 

@@ -1,15 +1,19 @@
 """What to buy: the ladder of sizes, machines that have them, and the textbook estimate beside it."""
 
+from collections.abc import Mapping
 from datetime import date
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from parplan.cost import bill, energy_per_token
+from parplan.cost import Bill, bill, energy_per_token
+from parplan.explanation import gpu_count
 from parplan.ladder import Rung
 from parplan.networks import Offer
+from parplan.purchase_explanation import Work, napkin_gpus, rung_machines, token_energy
 from parplan.scenario import Answer, Scenario, price_terms
-from parplan.ui import prices
+from parplan.ui import explain, prices
 from parplan.ui.prices import costs, price_day, worth
 from parplan.ui.words import cited, plain, sentence, significant
 from parplan.units import GB, MS, counted
@@ -38,6 +42,7 @@ COLUMNS = {
     "Note": st.column_config.TextColumn(),
     "Source": st.column_config.TextColumn(),
 }
+BOUND = "All GPUs at their limit; the rest of the machines left out."
 TERMS = "Cost of tokens and requests: always busy with the requests asked for; unused and spare GPUs are paid for too."
 
 
@@ -65,6 +70,9 @@ def show(answer: Answer) -> None:
             if rung.plan:
                 _offers(rung, answer.scenario)
                 st.caption(plain(_energy(rung, tdp=gpu.tdp)))
+                explain.button(
+                    partial(explained, rung, answer), key=f"_explain_{rung.name}", label="Explain this size"
+                )
 
 
 def _size(rung: Rung, label: str) -> str:
@@ -82,7 +90,61 @@ def _napkin(answer: Answer) -> None:
     left, right, why = st.columns([1, 1, 3], vertical_alignment="center")
     left.metric("GPUs on a napkin", f"{advice.napkin.gpus:,}", border=True)
     right.metric("GPUs in the full answer", f"{smallest.gpus:,}" if smallest else "none", border=True)
-    why.text(advice.napkin_note)
+    with why:
+        st.text(advice.napkin_note)
+        explain.button(lambda: {"": _napkin_figures(answer)}, key="_explain_napkin", label="Explain both")
+
+
+def _napkin_figures(answer: Answer) -> explain.Figures:
+    """The two estimates."""
+    advice, smallest = answer.advice, answer.advice.smallest
+    full = (
+        {}
+        if smallest is None or smallest.plan is None
+        else {"Full answer": explain.Figure(partial(gpu_count, smallest.plan, replicas=smallest.replicas))}
+    )
+    estimate = partial(napkin_gpus, answer.result.problem, advice.napkin)
+    return {"Napkin": explain.Figure(estimate, advice.napkin_note), **full}
+
+
+def explained(rung: Rung, answer: Answer) -> Mapping[str, explain.Figures]:
+    """How the figures of a size are made, by the machines they are about."""
+    gpu, found = answer.result.problem.gpu, rung.plan
+    if found is None:
+        return {}
+    size: dict[str, explain.Figure] = {
+        "GPUs": explain.Figure(
+            partial(gpu_count, found, replicas=rung.replicas), f"{sentence(rung.meaning)}. {rung.note}"
+        )
+    }
+    if gpu.tdp is not None and rung.gpus is not None:
+        energy = partial(token_energy, gpu, tdp=gpu.tdp, gpus=rung.gpus, rate=rung.tokens_per_s)
+        size["J per token"] = explain.Figure(energy, BOUND)
+    paid = [(one, offer) for offer in rung.offers if (one := _paid(rung, offer, answer.scenario))]
+    priced = {
+        prices.machines(one.purchase): {
+            **size,
+            **prices.explained(
+                one,
+                Work(rung.requests_per_s_of(offer.plan), answer.scenario.prompt, answer.scenario.output),
+                needed=rung_machines(rung, one.purchase, gpus=found.gpus),
+                scenario=answer.scenario,
+            ),
+        }
+        for one, offer in paid
+    }
+    return priced or {"": size}
+
+
+def _paid(rung: Rung, offer: Offer, scenario: Scenario) -> Bill | None:
+    """What the requests asked for cost on machines that are always busy with them."""
+    return bill(
+        offer.purchase,
+        replicas=rung.replicas,
+        requests_per_s=rung.requests_per_s_of(offer.plan),
+        prompt=scenario.prompt,
+        output=scenario.output,
+    )
 
 
 def _energy(rung: Rung, *, tdp: float | None) -> str:
@@ -115,13 +177,7 @@ def _offers(rung: Rung, scenario: Scenario) -> None:
 
 def _offer(rung: Rung, offer: Offer, scenario: Scenario) -> dict[str, object]:
     purchase, instance = offer.purchase, offer.purchase.instance
-    paid = bill(
-        purchase,
-        replicas=rung.replicas,
-        requests_per_s=rung.requests_per_s_of(offer.plan),
-        prompt=scenario.prompt,
-        output=scenario.output,
-    )
+    paid = _paid(rung, offer, scenario)
     known = costs(paid.cost) | {"Price of": price_day(instance.priced, today=date.today())} if paid else {}
     return known | {
         "Provider": instance.provider,

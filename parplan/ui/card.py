@@ -11,7 +11,9 @@ from parplan.choice import best_index, recommended_index
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
 from parplan.links import share_url
-from parplan.planner import Plan, Problem, Result
+from parplan.planner import Plan, Result
+from parplan.problem import Problem
+from parplan.report import in_one_line
 from parplan.scenario import CUTS, Answer, Scenario, plan
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
@@ -85,10 +87,11 @@ def show_objections(found: Plan) -> None:
 def _pictures(found: Plan, problem: Problem) -> None:
     left, right = st.columns([3, 2], gap="medium")
     kinds = ranks.kinds(problem, found)
+    about = in_one_line(problem)
     listed = ranks.shown(kinds)
     with left:
         st.markdown("**Memory of every GPU of a replica**")
-        draw(charts.rank_bars(listed, theme=theme()), key="rank_bars")
+        draw(charts.rank_bars(listed, theme=theme()), key="rank_bars", about=about)
         if len(kinds) > 1:
             worst = next(kind for kind in kinds if kind.worst)
             st.caption(
@@ -100,7 +103,7 @@ def _pictures(found: Plan, problem: Problem) -> None:
     if found.legal:
         with right:
             st.markdown("**What one token's time is spent on**")
-            draw(charts.time_bar(found, theme=theme()), key="time_bar")
+            draw(charts.time_bar(found, theme=theme()), key="time_bar", about=about)
 
 
 def _ranks(found: Plan, problem: Problem) -> None:
@@ -108,9 +111,10 @@ def _ranks(found: Plan, problem: Problem) -> None:
     if found.gpus == 1:
         return
     picture, links = st.columns([3, 2], gap="medium")
+    about = in_one_line(problem)
     with picture:
         st.markdown("**Ranks on GPUs**")
-        draw(topology.picture(found.layout, gpu=problem.gpu, theme=theme()), key="topology")
+        draw(topology.picture(found.layout, gpu=problem.gpu, theme=theme()), key="topology", about=about)
     with links:
         st.markdown("**What travels between them**")
         rows = pd.DataFrame(

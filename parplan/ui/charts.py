@@ -1,21 +1,19 @@
 """Figures: from results to Plotly, and nothing else. Every builder also says its takeaway in words, for `alt`."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from parplan.layout import Layout
+from parplan.layout import Layout, families
 from parplan.memory import Rank
-from parplan.planner import Plan, Result, families
+from parplan.planner import Plan, Result
 from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import significant
 from parplan.units import GIB, MS, Array, counted, written_bytes, written_time
-from parplan.whatif import NOTHING, Cell, WinnerMap
 
 MEMORY_PARTS = {
     "weights": "Weights",
@@ -50,25 +48,8 @@ AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "
 """A legend with a place of its own, whatever the size of the plot."""
 BEATEN = 0.3
 """Opacity of points that another family beats."""
-MOST_NAMED = 7
-"""Layouts of a map with a colour of their own."""
-OTHERS = "Other layouts"
-"""Key of a map's layouts that have no colour of their own."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
 """What a point of the frontier says when pointed at."""
-
-
-@dataclass(frozen=True)
-class Sign:
-    """What marks some cells of a map."""
-
-    words: str
-    symbol: str
-    looks: str
-
-
-LATE = Sign("Misses a target", "line-ne-open", "with a stroke")
-WAITS = Sign("Holds only some requests", "x-thin-open", "with a cross")
 
 
 @dataclass(frozen=True)
@@ -341,10 +322,10 @@ def curves(
         theme: the colours.
     """
     drawn = [result.layout.one(index) for index in layouts]
-    looks = _looks(drawn, chosen=result.layout.one(chosen), theme=theme)
+    styles = looks(drawn, chosen=result.layout.one(chosen), theme=theme)
     traces = [
         trace
-        for index, (colour, symbol) in zip(layouts, looks, strict=True)
+        for index, (colour, symbol) in zip(layouts, styles, strict=True)
         for trace in _curve(
             result,
             index,
@@ -376,18 +357,18 @@ def curves(
     return Chart(figure, f"{unit} against concurrent requests: {now}.")
 
 
-def _looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> list[tuple[str, str]]:
+def looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> list[tuple[str, str]]:
     """Colour and marker of layouts drawn together: the family's, told apart by shade, and by filled or open markers;
     the chosen one has the family's own."""
     named = [(families(layout).item(), layout) for layout in layouts]
-    looks: dict[Layout, tuple[str, str]] = {}
+    found: dict[Layout, tuple[str, str]] = {}
     for family in MARKERS:
         kin = [layout for name, layout in named if name == family]
         own = kin.index(chosen) if chosen in kin else None
         shades = theme.shades(family, count=len(kin), own=own) if kin else ()
         for place, (layout, colour) in enumerate(zip(kin, shades, strict=True)):
-            looks[layout] = (colour, MARKERS[family] + "-open" * ((place - (own or 0)) % 2))
-    return [looks[layout] for layout in layouts]
+            found[layout] = (colour, MARKERS[family] + "-open" * ((place - (own or 0)) % 2))
+    return [found[layout] for layout in layouts]
 
 
 def _curve(
@@ -418,148 +399,3 @@ def _curve(
         line(held, dash="solid", mode="lines+markers", named=bool(held.any())),
         line(full, dash="dot", mode="lines", named=not held.any()),
     )
-
-
-def winner_map(found: WinnerMap, *, asked: tuple[int, int], theme: Theme) -> Chart:
-    """The recommended layout for every concurrency and prompt length, the widest-spread ones each in a shade of its
-    family's colour; faded and marked where it misses a target or cannot hold the requests.
-
-    Args:
-        found: the map.
-        asked: concurrency and prompt to mark.
-        theme: the colours.
-    """
-    requests = [count for count in found.concurrency.tolist() if count <= MOST_REQUESTS]
-    cells = [row[: len(requests)] for row in found.cells]
-    x, y = requests.index(asked[0]), found.prompts.index(asked[1])
-    own = cells[y][x]
-    colours = _colours(cells, always=own, theme=theme)
-    keys = [
-        _key(f"<b>{name}</b>" if name == own.name else name, colour=colour, theme=theme)
-        for name, colour in colours.items()
-    ]
-    ring = {
-        "symbol": "circle",
-        "size": 12,
-        "color": theme.background,
-        "line": {"color": theme.text, "width": 3},
-    }
-    mark = marks.Scatter(name="Asked", x=[x], y=[y], mode="markers", marker=ring, hoverinfo="skip")
-    late = _signs(cells, LATE, where=lambda cell: bool(cell.misses) and not cell.waits, theme=theme)
-    waits = _signs(cells, WAITS, where=lambda cell: bool(cell.waits), theme=theme)
-    figure = marks.figure(
-        data=[
-            _field(cells, requests=requests, prompts=found.prompts, colours=colours, theme=theme),
-            *keys,
-            *late,
-            *waits,
-            mark,
-        ],
-        layout=theme.layout(
-            height=440,
-            x="concurrent requests per replica",
-            y="prompt tokens",
-            xaxis=_places(requests, named=[4**power for power in range(7)]),
-            yaxis=_places(found.prompts, named=found.prompts),
-            legend=AT_TOP,
-            margin={"t": 110},
-        ),
-    )
-    failing = "".join(
-        f" {sign.words}: {len(signs[0]['x'])} of {len(requests) * len(cells)} cells, marked {sign.looks}."
-        for sign, signs in ((LATE, late), (WAITS, waits))
-        if signs
-    )
-    alt = (
-        f"Recommended layout over requests and prompt length, {len(colours)} in all; at {asked[0]:,} requests of "
-        f"{asked[1]:,} prompt tokens: {own.name}{f' ({own.words})' if own.words else ''}.{failing}"
-    )
-    return Chart(figure, alt)
-
-
-def _colours(cells: Sequence[Sequence[Cell]], *, always: Cell, theme: Theme) -> dict[str, str]:
-    """Name -> colour of everything on a map: its widest-spread layouts, the other ones, and where nothing fits."""
-    layouts = {cell.name: cell.layout for row in cells for cell in row if cell.layout}
-    names = [cell.name for row in cells for cell in row]
-    widest = _widest(names, most=MOST_NAMED, always=always.name)
-    order = sorted(widest, key=lambda name: (int(layouts[name].gpus), name))
-    looks = _looks([layouts[name] for name in order], chosen=always.layout, theme=theme)
-    colours = {name: colour for name, (colour, _) in zip(order, looks, strict=True)}
-    rest = {OTHERS: theme.faint} if layouts.keys() - widest else {}
-    return colours | rest | ({NOTHING: theme.background} if NOTHING in names else {})
-
-
-def _field(
-    cells: Sequence[Sequence[Cell]],
-    *,
-    requests: Sequence[int],
-    prompts: Sequence[int],
-    colours: Mapping[str, str],
-    theme: Theme,
-) -> marks.Heatmap:
-    """One cell per prompt length and concurrency, in its layout's colour, faded where that does not do the job."""
-    listed = {name: place for place, name in enumerate(colours)}
-    bands = [*colours.values(), *(theme.faded(colour) for colour in colours.values())]
-    return marks.Heatmap(
-        z=[
-            [listed.get(cell.name, listed.get(OTHERS, 0)) + len(listed) * bool(cell.words) for cell in row]
-            for row in cells
-        ],
-        customdata=[
-            [f"{cell.name}<br>{cell.words}" if cell.words else cell.name for cell in row] for row in cells
-        ],
-        text=[
-            [f"{prompt:,} prompt tokens, {counted(count, 'request')}" for count in requests]
-            for prompt in prompts
-        ],
-        hovertemplate="%{customdata}<br>%{text}<extra></extra>",
-        colorscale=[
-            (edge / len(bands), colour) for place, colour in enumerate(bands) for edge in (place, place + 1)
-        ],
-        zmin=-0.5,
-        zmax=len(bands) - 0.5,
-        showscale=False,
-        xgap=1,
-        ygap=1,
-    )
-
-
-def _signs(
-    cells: Sequence[Sequence[Cell]], sign: Sign, *, where: Callable[[Cell], bool], theme: Theme
-) -> list[marks.Scatter]:
-    """A sign on some cells of a map, with its key; nothing where there is no such cell."""
-    places = [(x, y) for y, row in enumerate(cells) for x, cell in enumerate(row) if where(cell)]
-    if not places:
-        return []
-    x, y = zip(*places, strict=True)
-    marker = {
-        "symbol": sign.symbol,
-        "size": 8,
-        "color": theme.text,
-        "line": {"width": 1.5, "color": theme.text},
-    }
-    return [marks.Scatter(name=sign.words, x=x, y=y, mode="markers", marker=marker, hoverinfo="skip")]
-
-
-def _widest(names: Sequence[str], *, most: int, always: str) -> set[str]:
-    """The layouts that win in the most cells, and one that is always among them."""
-    cells = Counter(name for name in names if name != NOTHING)
-    widest = [name for name, _ in cells.most_common(most)]
-    return {*widest[: most - 1], always} if always in cells and always not in widest else {*widest}
-
-
-def _key(name: str, *, colour: str, theme: Theme) -> marks.Scatter:
-    """An entry of the legend without points of its own."""
-    marker = {"symbol": "square", "size": 11, "color": colour, "line": {"color": theme.rest, "width": 1}}
-    return marks.Scatter(name=name, x=[None], y=[None], mode="markers", marker=marker, hoverinfo="skip")
-
-
-def _places(values: Sequence[int], *, named: Sequence[int]) -> dict[str, Any]:
-    """An axis with one place per value, some of them labelled."""
-    ticks = {place: f"{value:,}" for place, value in enumerate(values) if value in named}
-    return {
-        "tickvals": list(ticks),
-        "ticktext": list(ticks.values()),
-        "range": [-0.5, len(values) - 0.5],
-        "showgrid": False,
-    }

@@ -11,6 +11,7 @@ from parplan.confidence import Band
 from parplan.cost import Bill, bill, bought_for, cheapest
 from parplan.links import share_url
 from parplan.planner import Plan
+from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
 from parplan.ui import address, charts, inputs
@@ -140,7 +141,8 @@ def show() -> None:
         _figures({name: answers[name] for name in found}, found)
         _reasons(found)
         st.markdown("**Where the memory goes, on the fullest GPU**")
-        draw(charts.scenario_bars(found, theme=theme()), key="compared_memory")
+        about = ". ".join(f"{name}: {in_one_line(answers[name].result.problem)}" for name in found)
+        draw(charts.scenario_bars(found, theme=theme()), key="compared_memory", about=about)
 
 
 def _texts() -> dict[str, str]:

@@ -4,6 +4,7 @@ import streamlit as st
 
 from parplan.choice import best_index, candidates
 from parplan.planner import Plan
+from parplan.report import in_one_line
 from parplan.scenario import Answer
 from parplan.ui import charts
 from parplan.ui.figures import draw, theme
@@ -49,7 +50,7 @@ def show(answer: Answer) -> None:
                 limit=target,
                 theme=theme(),
             )
-            draw(chart, key=f"curve_{title}")
+            draw(chart, key=f"curve_{title}", about=in_one_line(result.problem))
     st.caption(
         "Thick: the recommended layout. Layouts of one family have shades of one colour. "
         "Dotted: the KV cache is full and further requests wait. Dashed: what you asked for."

@@ -2,19 +2,37 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import pandas as pd
 import streamlit as st
 
+from parplan.cost import bill
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second
 from parplan.memory_explanation import kv_cache, memory_parts, weights
 from parplan.planner import Plan
-from parplan.products import Explanation, Part, written
-from parplan.purchase_explanation import napkin_gpus, token_cost
+from parplan.products import Explanation, Part, called, written
+from parplan.purchase_explanation import Work, million_price, napkin_gpus
 from parplan.scenario import Answer, price_terms
 from parplan.ui.words import bullets, cited, plain
 
 QUESTION = "How is this number made?"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that can be opened."""
+
+    made: Callable[[], Explanation | None]
+    """How it is made, found out when it is opened. None: there is no such figure, for want of a price."""
+    note: str = ""
+    """What there is to say about it beside its parts."""
+
+
+Figures: TypeAlias = Mapping[str, Figure]
+"""What a dialog opens, by name."""
 
 
 def _smallest(answer: Answer, _: Plan) -> Explanation:
@@ -23,11 +41,20 @@ def _smallest(answer: Answer, _: Plan) -> Explanation:
 
 def _cost(answer: Answer, _: Plan) -> Explanation | None:
     """Of the cheapest machines that hold every request; None where none has a price."""
+    scenario = answer.scenario
     for rung in answer.advice.ladder:
-        if rung.name == "holds" and rung.tokens_per_s:
+        if rung.name == "holds":
             for offer in rung.offers:
-                if (price := offer.purchase.price) is not None:
-                    return token_cost(offer.purchase, price=price, rate=rung.tokens_per_s_of(offer.plan))
+                work = Work(rung.requests_per_s_of(offer.plan), scenario.prompt, scenario.output)
+                paid = bill(
+                    offer.purchase,
+                    replicas=rung.replicas,
+                    requests_per_s=work.requests_per_s,
+                    prompt=work.prompt,
+                    output=work.output,
+                )
+                if paid:
+                    return million_price(paid, work, kind="output")
     return None
 
 
@@ -53,6 +80,14 @@ NOTES: Mapping[str, Callable[[Answer], str]] = {
 """What there is to say about a figure beside its parts."""
 
 
+def of_plan(answer: Answer, found: Plan) -> Figures:
+    """The figures of a plan."""
+    return {
+        name: Figure(partial(made, answer, found), NOTES[name](answer) if name in NOTES else "")
+        for name, made in EXPLAINED.items()
+    }
+
+
 def show(found: Plan, answer: Answer, *, key: str = "_explain", label: str = QUESTION) -> None:
     """A button that opens the figures of a plan, one at a time.
 
@@ -60,34 +95,64 @@ def show(found: Plan, answer: Answer, *, key: str = "_explain", label: str = QUE
         key: of the button; there may be several on a page.
         label: what it says.
     """
+    button(lambda: {"": of_plan(answer, found)}, key=key, label=label, figure_key="_figure")
+
+
+def button(
+    opened: Callable[[], Mapping[str, Figures]],
+    *,
+    key: str,
+    label: str = QUESTION,
+    figure_key: str = "",
+) -> None:
+    """A button that opens figures, one at a time; nothing is worked out before.
+
+    Args:
+        opened: the figures, by what they are the figures of; of several, one is chosen.
+        key: of the button; there may be several on a page.
+        label: what it says.
+        figure_key: of the choice among figures; its own where several dialogs have other figures.
+    """
     if st.button(label, icon=":material/function:", key=key, help=QUESTION):
-        _figures(found, answer)
+        _figures(opened(), figure_key or f"_figure{key}")
 
 
 @st.dialog(QUESTION, width="large")
-def _figures(found: Plan, answer: Answer) -> None:
+def _figures(opened: Mapping[str, Figures], key: str) -> None:
+    first, *others = opened
+    subject = st.selectbox("Machines", list(opened), key=f"{key}_of") if others else first
+    figures = opened[subject]
     figure = st.segmented_control(
-        "Figure", list(EXPLAINED), default=next(iter(EXPLAINED)), required=True, key="_figure"
+        "Figure", list(figures), default=next(iter(figures)), required=True, key=key
     )
-    explained = EXPLAINED[figure](answer, found)
+    explained = figures[figure].made()
     if explained is None:
         st.text("No machine that holds every request has a price in the catalogue.")
         return
     _explanation(explained)
-    if figure in NOTES:
-        st.caption(plain(NOTES[figure](answer)))
+    if note := figures[figure].note:
+        st.caption(plain(note))
 
 
 def _explanation(explained: Explanation) -> None:
     st.table(table(explained), border="horizontal", hide_index=True, alt=f"{explained.figure}, part by part")
-    laws = dict.fromkeys(part.law for part in explained.parts if part.law and part.formula)
+    if explained.terms:
+        st.table(terms(explained), border="horizontal", hide_index=True, alt="What goes into it")
     with st.container(horizontal=True):
-        with st.popover("The formulas", icon=":material/menu_book:", disabled=not laws):
-            for law in laws:
-                st.markdown(f"**`{law.__module__}.{law.__name__}`**")
+        with st.popover("The formulas", icon=":material/menu_book:", disabled=not explained.laws):
+            for law in explained.laws:
+                st.markdown(f"**`{called(law)}`**")
                 st.code(inspect.getdoc(law), language=None, wrap_lines=True)
         with st.popover("Sources of the constants", icon=":material/link:", disabled=not explained.sources):
             st.markdown(bullets(cited([source]) for source in explained.sources))
+
+
+def terms(explained: Explanation) -> pd.DataFrame:
+    """One row for each of the terms next to a figure."""
+    rows = [
+        (plain(f"{'↳ ' * one.depth}{one.name}"), plain(one.words), plain(one.what)) for one in explained.terms
+    ]
+    return pd.DataFrame(rows, columns=["What goes in", "Your number", "What it is"])
 
 
 def table(explained: Explanation) -> pd.DataFrame:

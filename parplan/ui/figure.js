@@ -36,8 +36,42 @@ function watch(figure) {
   return watching;
 }
 
+// Words in lines of so many letters.
+function lines(text, most) {
+  const all = [""];
+  for (const word of text.split(" ")) {
+    if (all.at(-1) && all.at(-1).length + word.length >= most) all.push("");
+    all.push(`${all.pop()} ${word}`.trim());
+  }
+  return all;
+}
+
+// A figure as it is saved: on the page's background, which a picture does not have, and with a caption below, since it
+// leaves behind the settings it stands for.
+function captioned({ data, layout, clientWidth: width, picture }) {
+  const size = 11, line = 15, all = lines(picture.caption, (width - 16) / (0.58 * size)), below = all.length * line + 14;
+  const text = all.join("<br>").replaceAll("&", "&amp;").replaceAll(/<(?!br>)/g, "&lt;");
+  const height = layout.height + below, margin = { ...layout.margin, b: layout.margin.b + below };
+  const corner = { x: 0, xref: "container", y: (below - 8) / height, yref: "container", yanchor: "top", pad: { l: 8 } };
+  const title = { text, font: { size }, ...corner };
+  return { data, layout: { ...layout, title, width, height, margin, paper_bgcolor: picture.background } };
+}
+
+// The only button of a figure.
+let saving;
+
+function buttons({ Icons, downloadImage }) {
+  saving ??= {
+    name: "save",
+    title: "Download plot as a PNG",
+    icon: Icons.camera,
+    click: (figure) => downloadImage(captioned(figure), { filename: figure.picture.filename, format: "png", scale: 2 }),
+  };
+  return [[saving]];
+}
+
 export default async function ({ data, parentElement, setTriggerValue }) {
-  const { alt, config, clickable } = data, { data: marks, layout } = JSON.parse(data.figure);
+  const { alt, clickable } = data, { data: marks, layout } = JSON.parse(data.figure);
   const figure = parentElement.querySelector("[role=figure]") ?? place(parentElement);
   figure.setAttribute("aria-label", alt);
   figure.style.height = `${layout.height}px`; // so that nothing moves while Plotly is on its way
@@ -49,7 +83,8 @@ export default async function ({ data, parentElement, setTriggerValue }) {
     return;
   }
   const { purge, react } = window.Plotly;
-  await react(figure, marks, layout, config);
+  figure.picture = data.picture;
+  await react(figure, marks, layout, { ...data.config, modeBarButtons: buttons(window.Plotly) });
   figure.removeAllListeners("plotly_click");
   if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata));
   figure.watch ??= watch(figure);

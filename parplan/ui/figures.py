@@ -6,18 +6,20 @@ by a component (`figure.js`) that keeps its place.
 """
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 from plotly.io.json import to_json_plotly
 
+from parplan import __version__
 from parplan.ui.charts import Chart
 from parplan.ui.front import PLOTLY
 from parplan.ui.theme import DARK, LIGHT, Theme
 
-CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
-"""Figures can be saved as PNG, and nothing else; the button is seen without pointing at them."""
+CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True}
+"""The button that saves a figure (`figure.js` has no other) is seen without pointing at it."""
 _figure = st.components.v2.component(
     "figure",
     js=Path(__file__).with_name("figure.js").read_text("utf-8").replace("__LIBRARY__", PLOTLY),
@@ -35,10 +37,25 @@ def on_phone() -> bool:
     return "Mobi" in st.context.headers.get("User-Agent", "")
 
 
-def draw(chart: Chart, *, key: str, on_point: Callable[[str], None] | None = None) -> None:
+def caption(about: str, *, made: date) -> str:
+    """The line below a figure that is saved as a picture, which stands alone from then on.
+
+    Args:
+        about: what the figure shows; may be empty.
+        made: the day it is saved.
+
+    >>> caption("A model on a GPU", made=date(2026, 11, 30)).startswith("A model on a GPU. parplan ")
+    True
+    """
+    return ". ".join(filter(None, (about, f"parplan {__version__}, {made.isoformat()}")))
+
+
+def draw(chart: Chart, *, key: str, about: str = "", on_point: Callable[[str], None] | None = None) -> None:
     """A figure that keeps its place from one run to the next.
 
     Args:
+        key: of the figure; the name of its file when it is saved.
+        about: what it shows, for the caption it has when it is saved.
         on_point: what a click on a point does, given what the point stands for (its `customdata`).
     """
 
@@ -51,7 +68,12 @@ def draw(chart: Chart, *, key: str, on_point: Callable[[str], None] | None = Non
         data={
             "figure": to_json_plotly(chart.figure),
             "alt": chart.alt,
-            "config": CONFIG | {"toImageButtonOptions": {"filename": key}},
+            "config": CONFIG,
+            "picture": {
+                "filename": key,
+                "caption": caption(about, made=date.today()),
+                "background": theme().background,
+            },
             "clickable": on_point is not None,
         },
         on_point_change=clicked,

@@ -11,7 +11,7 @@ from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme
 from parplan.ui.words import significant
-from parplan.units import Array
+from parplan.units import Array, counted
 
 HEIGHT = 420
 MARGIN = 0.08
@@ -114,8 +114,8 @@ def cost_against_speed(spots: Sequence[Spot], *, chosen: str, theme: Theme) -> C
     cheap, fast = spots[int(usd.argmin())], spots[int(speeds.argmax())]
     return Chart(
         figure,
-        f"Cost against speed on {len(spots)} GPUs. Cheapest: {cheap.gpu}, {significant(cheap.usd)} USD per million "
-        f"output tokens. Fastest: {fast.gpu}, {significant(fast.speed)} tokens/s per user.",
+        f"Cost against speed on {counted(len(spots), 'GPU')}. Cheapest: {cheap.gpu}, {significant(cheap.usd)} USD per "
+        f"million output tokens. Fastest: {fast.gpu}, {significant(fast.speed)} tokens/s per user.",
     )
 
 

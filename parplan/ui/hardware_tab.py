@@ -1,9 +1,10 @@
 """The same workload on every GPU of the catalogue: how fast, for how much."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -12,17 +13,21 @@ from parplan import catalog
 from parplan.across import Elsewhere, plans_across
 from parplan.advice import verdict
 from parplan.cost import Bill, bill, bought_for, energy_per_token, replicas_held
+from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan
+from parplan.products import Explanation
+from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
+from parplan.report import in_one_line
 from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
-from parplan.ui import inputs, prices
+from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
 from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain
-from parplan.units import MS
+from parplan.units import MS, counted
 
 FILLED, ALONE = "run more replicas", "stand idle"
 """What the GPUs of a machine do that one deployment does not need."""
@@ -88,7 +93,7 @@ def show(answer: Answer) -> None:
     options.sort(key=_order)
     drawn = _picture(options, answer)
     _notes(options, answer.scenario, drawn=drawn)
-    _table(options, answer)
+    _table(options, answer, filled=spare == FILLED)
 
 
 def _filters(answer: Answer) -> tuple[Sequence[str], Sequence[str], str]:
@@ -148,7 +153,7 @@ def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -
 def _order(option: Option) -> tuple[bool, bool, float, str]:
     """What does the job first, then what has a price, then the cheapest."""
     plan, bill = option.plan, option.bill
-    does = plan is not None and plan.holds and plan.in_time
+    does = plan is not None and plan.does_job
     return not does, bill is None, float(bill.cost.per_request) if bill else 0.0, option.found.gpu.label
 
 
@@ -161,23 +166,31 @@ def status(plan: Plan | None) -> str:
 
 def _picture(options: Sequence[Option], answer: Answer) -> bool:
     """Whether there was anything to draw."""
+    runs = [option for option in options if option.plan and option.plan.holds and option.bill]
     spots = [
         Spot(
             gpu=option.found.gpu.label,
             name=short_name(option.found.gpu.label),
             vendor=option.found.gpu.vendor,
-            words=f"{plan.gpus} GPU{'s' * (plan.gpus > 1)}, {plan.layout}<br>{machines(option.bill.purchase)}",
+            words=f"{counted(plan.gpus, 'GPU')}, {plan.layout}<br>{machines(option.bill.purchase)}",
             speed=float(plan.serving.tokens_per_s_per_user),
             usd=float(option.bill.cost.per_million_output),
         )
-        for option in options
-        if (plan := option.plan) and plan.holds and option.bill
+        for option in runs
+        if (plan := option.plan) and option.bill and option.bill.cost.per_million_output
     ]
+    if free := len(runs) - len(spots):
+        st.text(f"Not drawn: {counted(free, 'GPU type')} at no cost; a logarithmic scale has no place for 0.")
     if not spots:
-        st.text("No GPU with a known price holds every request.")
+        if not runs:
+            st.text("No GPU with a known price holds every request.")
         return False
     chosen = answer.result.problem.gpu.label
-    draw(cost_against_speed(spots, chosen=chosen, theme=theme()), key="hardware")
+    draw(
+        cost_against_speed(spots, chosen=chosen, theme=theme()),
+        key="hardware",
+        about=in_one_line(answer.result.problem),
+    )
     return True
 
 
@@ -210,7 +223,7 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
     st.caption(plain(" ".join(filter(None, notes))))
 
 
-def _table(options: Sequence[Option], answer: Answer) -> None:
+def _table(options: Sequence[Option], answer: Answer, *, filled: bool) -> None:
     ticked = st.dataframe(
         table(options),
         key="hardware_table",
@@ -224,13 +237,57 @@ def _table(options: Sequence[Option], answer: Answer) -> None:
     )
     rows = [row for row in ticked.selection.rows if row < len(options)]
     if rows:
-        gpu = options[rows[0]].found.gpu
+        option = options[rows[0]]
+        gpu = option.found.gpu
         there = answer.scenario.on(gpu.name)
-        st.button(
-            f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
-        )
+        with st.container(horizontal=True):
+            st.button(
+                f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
+            )
+            if option.plan:
+                explain.button(
+                    lambda: {"": explained(option, scenario=there, filled=filled)},
+                    key="_explain_row",
+                    label="Explain this row",
+                )
     else:
-        st.caption("Tick a row to plan on that GPU.")
+        st.caption("Tick a row to see how its figures are made, or to plan on that GPU.")
+
+
+def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Figures:
+    """How the figures of a row are made.
+
+    Args:
+        option: the row.
+        scenario: on its GPU.
+        filled: spare GPUs of the machines run more replicas.
+    """
+    found, paid = option.plan, option.bill
+    if found is None:
+        return {}
+    problem = found.result.problem
+    costs_of = _costs_explained(paid, found, scenario, filled=filled) if paid else {}
+    speeds: dict[str, Callable[[], Explanation]] = {
+        "ms/token": partial(time_per_token, problem, found),
+        "First token, ms": partial(time_to_first_token, problem, found),
+        "Tokens/s per GPU": partial(tokens_per_second_per_gpu, problem, found),
+        "GPUs": partial(gpu_count, found, replicas=1),
+    }
+    if (tdp := problem.gpu.tdp) is not None:
+        rate = float(found.serving.tokens_per_s_per_gpu)
+        speeds["J per token"] = partial(token_energy, problem.gpu, tdp=tdp, gpus=1, rate=rate)
+    return {**costs_of, **{name: explain.Figure(made) for name, made in speeds.items()}}
+
+
+def _costs_explained(paid: Bill, found: Plan, scenario: Scenario, *, filled: bool) -> explain.Figures:
+    """The costs of a row, dearest question first."""
+    work = Work(paid.replicas * float(found.serving.requests_per_s), scenario.prompt, scenario.output)
+    replicas = 1 if filled else paid.replicas
+    needed = machines_needed(paid.purchase, replicas=replicas, gpus=found.gpus)
+    figures = prices.explained(paid, work, needed=needed, scenario=scenario)
+    first = {"USD/M output": figures["USD/M output"]}
+    on_them = {"Replicas on them": explain.Figure(partial(replicas_on, paid, gpus=found.gpus))}
+    return first | dict(figures) | (on_them if filled else {})
 
 
 def table(options: Sequence[Option]) -> pd.DataFrame:

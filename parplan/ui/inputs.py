@@ -286,7 +286,7 @@ def _take_pasted() -> None:
 def _take_uploaded() -> None:
     given = st.session_state["_uploaded"]
     if given is not None:
-        _take(lambda: packed(given.getvalue().decode("utf-8", errors="replace")))
+        _take(lambda: packed(given.getvalue()))
 
 
 def _take_fetched() -> None:
@@ -301,12 +301,19 @@ def _config() -> None:
         height=140,
         max_chars=LARGEST_CONFIG,
         on_change=_take_pasted,
+        persist_state="session",
         placeholder='{"architectures": ["LlamaForCausalLM"], ...}',
         help="From the model's page on the Hub. Nothing is sent anywhere but into your link.",
     )
     st.file_uploader("Or a file", type="json", key="_uploaded", on_change=_take_uploaded)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input("Or a Hub id", key="_hub_id", max_chars=LONGEST_ID, placeholder="organisation/model")
+        st.text_input(
+            "Or a Hub id",
+            key="_hub_id",
+            max_chars=LONGEST_ID,
+            placeholder="organisation/model",
+            persist_state="session",
+        )
         st.button(
             "Fetch",
             on_click=_take_fetched,

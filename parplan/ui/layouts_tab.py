@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from parplan.choice import filled, ranking, recommended_index, wise
-from parplan.planner import CUT_NAMES, Result
+from parplan.choice import filled, ranking, recommended_index
+from parplan.layout import CUT_NAMES
+from parplan.planner import Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs
 from parplan.units import MS
@@ -75,7 +76,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
     """One row per layout, in the order of `rows`; what cannot run has no speed."""
     listed, serving, memory = np.array(rows, dtype=int), result.serving, result.memory
     legal, most = result.legal[listed], filled(result).tokens_per_s_per_gpu
-    best, does = listed == recommended_index(result), (result.holds & result.in_time)[listed]
+    best, does = listed == recommended_index(result), result.does_job[listed]
     texts = {
         "Layout": [str(result.layout.one(index)) for index in rows],
         "GPUs": result.gpus[listed],
@@ -86,7 +87,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
                 best,
                 ~result.holds[listed],
                 ~result.in_time[listed],
-                ~wise(result)[listed],
+                ~result.wise[listed],
             ],
             STATUS[:-1],
             default=STATUS[-1],

@@ -1,6 +1,6 @@
 """Requests as they really come: what a rate takes, what users then feel, what it costs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from functools import partial
 
@@ -8,10 +8,26 @@ import pandas as pd
 import streamlit as st
 
 from parplan.cost import Bill
+from parplan.explanation import gpu_count
+from parplan.load_explanation import (
+    MEDIAN,
+    MOST,
+    bearable_rate,
+    busy_share,
+    first_token,
+    in_hand,
+    knee,
+    replica_count,
+    token_interval,
+    wait,
+)
 from parplan.planner import Plan
+from parplan.products import Explanation
+from parplan.purchase_explanation import Work, machines_needed
+from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
-from parplan.ui import prices
+from parplan.ui import explain, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
@@ -41,8 +57,11 @@ def show(answer: Answer) -> None:
     replica = found.replica
     if replica.bearable:
         _figures(found, scenario)
+        explain.button(
+            lambda: {"": explained(found, answer, best)}, key="_explain_load", label="Explain these figures"
+        )
     st.text(" ".join(filter(None, (_taken(answer), replica.words, _next(found, scenario)))))
-    draw(first_token_against_rate(found, theme=theme()), key="load")
+    draw(first_token_against_rate(found, theme=theme()), key="load", about=in_one_line(answer.result.problem))
     st.caption(plain(f"{ASSUMED} {band_words(answer, best)}"))
     if replica.bearable and scenario.rate:
         _bill(found, answer)
@@ -115,6 +134,29 @@ def _figures(found: Traffic, scenario: Scenario) -> None:
             st.metric(label, value, note, delta_color="off", delta_arrow="off", border=True, height="stretch")
 
 
+def explained(found: Traffic, answer: Answer, best: Plan) -> explain.Figures:
+    """How the figures of the boxes are made, and the waits behind them."""
+    problem, scenario, busiest = answer.result.problem, answer.scenario, found.busiest
+    made: dict[str, Callable[[], Explanation]] = {
+        "Replicas": partial(replica_count, problem, found, rate=scenario.rate, peak=scenario.peak),
+        "GPUs": partial(gpu_count, best, replicas=found.replicas),
+        "Requests/s they bear": partial(bearable_rate, problem, found),
+        "Knee": partial(knee, problem, found),
+    }
+    if scenario.rate:
+        made |= {
+            "Busy at the peak": partial(busy_share, problem, found, at=busiest),
+            "Busy on average": partial(busy_share, problem, found, at=found.mean),
+            "First token, half": partial(first_token, problem, found, at=busiest, quantile=MEDIAN),
+            "First token, 95 of 100": partial(first_token, problem, found, at=busiest, quantile=MOST),
+            "Wait, half": partial(wait, problem, found, at=busiest, quantile=MEDIAN),
+            "Wait, 95 of 100": partial(wait, problem, found, at=busiest, quantile=MOST),
+            "Time per token": partial(token_interval, problem, found),
+            "In hand each": partial(in_hand, problem, found, at=busiest),
+        }
+    return {name: explain.Figure(one, ASSUMED) for name, one in made.items()}
+
+
 def band_words(answer: Answer, best: Plan) -> str:
     """How far the rate a replica bears may be off; empty for an engine that is a bound."""
     known = answer.confidence(best)
@@ -152,10 +194,31 @@ def _bill(found: Traffic, answer: Answer) -> None:
         column_config=COLUMNS,
         alt="Cost of the replicas on the machines that can be rented, cheapest first",
     )
+    explain.button(
+        lambda: {machines(one.purchase): bill_explained(one, answer, rate=rate) for one in bills},
+        key="_explain_bill",
+        label="Explain these costs",
+    )
     days = [one.purchase.instance.priced for one in bills]
     terms, age = price_terms(scenario), worth(days, today=date.today())
     busy = f"At {significant(rate)} requests per second" + (", day and night." if at == FULL_LOAD else ".")
     st.caption(f"{terms} {busy} What stands idle is paid for too. {prices.SPREAD} {age}")
+
+
+def bill_explained(paid: Bill, answer: Answer, *, rate: float) -> explain.Figures:
+    """How the figures of one row of the bill are made.
+
+    Args:
+        paid: the row.
+        answer: whose replicas they are.
+        rate: requests per second of all of them together.
+    """
+    scenario = answer.scenario
+    gpus = int(answer.traffic.replica.layout.gpus) if answer.traffic else 1
+    needed = machines_needed(paid.purchase, replicas=paid.replicas, gpus=gpus)
+    named = "requests/s that come" if rate == scenario.rate else "requests/s the replicas bear"
+    work = Work(rate, scenario.prompt, scenario.output, named)
+    return prices.explained(paid, work, needed=needed, scenario=scenario)
 
 
 def _row(paid: Bill) -> Mapping[str, object]:

@@ -51,6 +51,7 @@ def show() -> None:
         height=220,
         max_chars=LONGEST,
         placeholder=PLACEHOLDER,
+        persist_state="session",
         help="1 MiB at most",
     )
     if not pasted.strip():

@@ -15,18 +15,22 @@ from parplan import (
     cost,
     drafting,
     instances,
+    layout,
     load,
     matrices,
     memory,
     messages,
     placement,
+    replicas,
     serving,
     step,
     traffic,
+    waiting,
     work,
 )
 
 CHAPTERS: dict[str, ModuleType] = {
+    "Layout": layout,
     "Work": work,
     "Memory": memory,
     "Cache": allocator,
@@ -39,7 +43,9 @@ CHAPTERS: dict[str, ModuleType] = {
     "One step": step,
     "Serving": serving,
     "Load": load,
+    "Waiting": waiting,
     "Traffic": traffic,
+    "Replicas": replicas,
     "Buying": instances,
     "Cost": cost,
 }
@@ -70,7 +76,8 @@ def show() -> None:
     st.subheader("How a number is made", anchor=False)
     st.text(
         "The documentation of the code that computes them. Quantities are bytes, seconds, FLOP, tokens and USD. "
-        "Explain, beside the verdict of a plan, opens the same formulas with your numbers."
+        "Explain, beside the verdict of a plan and below figures of Hardware, Load and Buy, opens the same formulas "
+        "with your numbers."
     )
     tabs = st.tabs(list(CHAPTERS), key="_chapter", on_change="rerun")
     for tab, chapter in zip(tabs, CHAPTERS.values(), strict=True):

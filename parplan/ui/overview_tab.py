@@ -11,6 +11,7 @@ from parplan.instances import Purchase
 from parplan.ladder import Rung
 from parplan.links import VIEW_KEY
 from parplan.planner import Plan, Result
+from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import draw, theme
@@ -59,7 +60,11 @@ def _memory(answer: Answer) -> None:
     result, best = answer.result, answer.advice.recommended
     st.markdown("**Where the memory goes, on the fullest GPU**")
     plans = [result.plan(index) for index in candidates(result)]
-    draw(charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()), key="memory_bars")
+    draw(
+        charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()),
+        key="memory_bars",
+        about=in_one_line(result.problem),
+    )
     shown = best or result.plan(candidates(result)[-1])
     st.caption(plain(charts.memory_words(shown)))
     balance_table.show(shown, result.problem, key="_balance")
@@ -72,7 +77,7 @@ def _frontier(answer: Answer) -> None:
         st.caption("No layout runs, so there is nothing to compare.")
         return
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
-    draw(figure, key="frontier", on_point=_look_at)
+    draw(figure, key="frontier", about=in_one_line(result.problem), on_point=_look_at)
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
     full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(

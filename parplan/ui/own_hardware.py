@@ -92,10 +92,11 @@ def _fill() -> None:
     if packed == state.get(_key("shown")) and _key("label") in state:
         return
     state[_key("shown")], state[_key("error")] = packed, ""
+    checked = unpacked_gpu(packed)
     for name in ("label", "architecture", *CHOICES, *SPEEDS):
-        state[_key(name)] = str(fields.get(name, ""))
+        state[_key(name)] = str(fields.get(name) or "")
     for name in COUNTS:
-        state[_key(name)] = int(fields[name])
+        state[_key(name)] = getattr(checked, name)
     for peak in PEAKS:
         state[_key(peak)] = str(fields["peaks"].get(peak, ""))
 

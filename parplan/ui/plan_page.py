@@ -50,7 +50,6 @@ VIEWS: dict[str, Callable[[Answer], None]] = {
 
 def show() -> None:
     """The page. Only the open tab is built."""
-    inputs.link_messages()
     scenario = inputs.scenario()
     try:
         answer = plan(scenario)

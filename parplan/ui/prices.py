@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 from datetime import date
+from functools import partial
 
 import streamlit as st
 
-from parplan.cost import BEST_BEFORE, Cost, age, stale
+from parplan.cost import BEST_BEFORE, Bill, Cost, age, stale
 from parplan.instances import Purchase
+from parplan.products import Applied
+from parplan.purchase_explanation import Work, hourly_price, million_price, request_price
+from parplan.scenario import Scenario, price_terms
+from parplan.ui import explain
 
 COLUMNS = {
     "USD/hour": st.column_config.NumberColumn(format="%.2f", width=80, help="Of all the machines of the row"),
@@ -40,6 +45,27 @@ def costs(spent: Cost) -> dict[str, object]:
         "USD/M total": spent.per_million_tokens,
         "USD/request": spent.per_request,
     }
+
+
+def explained(paid: Bill, work: Work, *, needed: Applied, scenario: Scenario) -> explain.Figures:
+    """How the figures of a bill are made, by column.
+
+    Args:
+        paid: the bill.
+        work: what its machines do.
+        needed: how many of them that takes.
+        scenario: whose prices they are.
+    """
+    made = {
+        "USD/hour": partial(hourly_price, paid, needed=needed),
+        "USD/M output": partial(million_price, paid, work, kind="output"),
+        "USD/M input": partial(million_price, paid, work, kind="input"),
+        "USD/M total": partial(million_price, paid, work, kind="total"),
+        "USD/request": partial(request_price, paid, work),
+    }
+    day = price_day(paid.purchase.instance.priced, today=date.today())
+    note = f"{price_terms(scenario)} Price of: {day}. What stands idle is paid for too."
+    return {name: explain.Figure(one, note) for name, one in made.items()}
 
 
 def machines(purchase: Purchase) -> str:

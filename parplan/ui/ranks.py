@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from parplan.memory import Rank, Ranks, replica_memory
-from parplan.planner import Plan, Problem
+from parplan.planner import Plan
+from parplan.problem import Problem
 from parplan.ui.words import sentence
 from parplan.units import MIB, counted
 

@@ -6,8 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from parplan.hardware import Gpu
-from parplan.layout import Layout
-from parplan.planner import CUT_NAMES
+from parplan.layout import CUT_NAMES, Layout
 from parplan.topology import FABRICS, NETWORK, Seat, Traffic, seats, traffic
 from parplan.ui import marks
 from parplan.ui.charts import Chart

@@ -3,10 +3,11 @@
 import pandas as pd
 import streamlit as st
 
+from parplan.report import in_one_line
 from parplan.scenario import Answer
-from parplan.ui import charts
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
+from parplan.ui.map_chart import prompts_against_requests
 from parplan.ui.words import bullets
 from parplan.units import counted, written_time
 from parplan.whatif import apart, flip_points, sensitivity, target_flips, winner_map
@@ -44,7 +45,11 @@ def _map(answer: Answer) -> None:
     st.markdown("**The recommended layout**")
     found = winner_map(answer.result.problem, prompts=prompts_around(workload.prompt))
     asked = workload.concurrency, workload.prompt
-    draw(charts.winner_map(found, asked=asked, theme=theme()), key="winner_map")
+    draw(
+        prompts_against_requests(found, asked=asked, theme=theme()),
+        key="winner_map",
+        about=in_one_line(answer.result.problem),
+    )
     if any(cell.words for row in found.cells for cell in row):
         st.caption("Faded: the best there is does not do the job. Point at a cell to see what it misses.")
 

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from parplan.report import in_one_line
 from parplan.scenario import Answer
 from parplan.ui import card, charts, explain, overview_tab
 from parplan.ui.figures import draw, theme
@@ -30,7 +31,7 @@ def show(answer: Answer) -> None:
         _foundations(answer)
     if best:
         st.markdown("**What one token's time is spent on**")
-        draw(charts.time_bar(best, theme=theme()), key="why_time")
+        draw(charts.time_bar(best, theme=theme()), key="why_time", about=in_one_line(answer.result.problem))
         explain.show(best, answer)
     if best is None or not best.holds:
         with ways:

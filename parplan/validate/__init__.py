@@ -25,7 +25,6 @@ from parplan.validate.origins import source_url
 from parplan.validate.report import (
     GROUPS,
     VERDICT,
-    Errors,
     Report,
     Row,
     explains,
@@ -61,7 +60,6 @@ __all__ = [
     "VERDICT",
     "Cells",
     "Deployment",
-    "Errors",
     "Report",
     "Row",
     "RowError",

@@ -6,7 +6,7 @@ from parplan import catalog
 from parplan.calibration import Engine
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.planner import chosen_precision
+from parplan.problem import chosen_precision
 from parplan.transformer import Transformer
 from parplan.validate.cells import Cells
 from parplan.validate.names import (

@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 
 from parplan.calibration import Engine, Exact
-from parplan.transformer import Block, Cache, Cut, Latent, Transformer
+from parplan.mixers import Cache, Cut, Latent
+from parplan.transformer import Block, Transformer
 from parplan.validate.names import released
 
 FIRST_V1 = 8

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parplan.calibration import Cause
+from parplan.calibration import Cause, Errors
 from parplan.export import inert
 from parplan.validate.cells import Cells, number
 
@@ -47,19 +47,6 @@ class Row:
     """Why nothing, or only a part, was predicted."""
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Relative errors of one column: predicted / measured - 1."""
-
-    count: int
-    median: float
-    """Of the absolute error."""
-    p90: float
-    """90th percentile of the absolute error."""
-    bias: float
-    """Median of the signed error."""
-
-
 def relative_error(row: Row, column: str) -> float | None:
     """predicted / measured - 1; None where either is missing or the measured one is not above zero."""
     measured, predicted = number(row.cells.get(column)), row.predicted.get(column)
@@ -91,15 +78,7 @@ class Report:
         """Errors of one column over the rows that state it, all or some; None when there is none."""
         within = self.rows if rows is None else rows
         found = [error for row in within if (error := relative_error(row, column)) is not None]
-        if not found:
-            return None
-        size = np.abs(found)
-        return Errors(
-            count=len(found),
-            median=float(np.median(size)),
-            p90=float(np.percentile(size, 90)),
-            bias=float(np.median(found)),
-        )
+        return Errors.of(np.array(found)) if found else None
 
     def by_group(self, kind: str, column: str) -> dict[str, Errors]:
         """Errors of one column for every value of one kind of group."""
@@ -153,6 +132,11 @@ def write_rows(report: Report, path: Path) -> None:
             writer.writerow({name: inert(cell) for name, cell in found.items()})
 
 
+def errors_json(errors: Errors) -> dict[str, Any]:
+    """Errors as the report states them."""
+    return {"count": errors.rows, "median": errors.median, "p90": errors.p90, "bias": errors.bias}
+
+
 def report_json(report: Report, *, causes: Sequence[Cause] = ()) -> dict[str, Any]:
     """A report as plain values.
 
@@ -160,10 +144,11 @@ def report_json(report: Report, *, causes: Sequence[Cause] = ()) -> dict[str, An
         causes: known ones, of which those of wrong verdicts are named.
     """
     columns = [column for column in report.measured if column != VERDICT]
-    overall = {column: vars(errors) for column in columns if (errors := report.errors(column))}
+    overall = {column: errors_json(errors) for column in columns if (errors := report.errors(column))}
     groups = {
         kind: {
-            column: {name: vars(e) for name, e in report.by_group(kind, column).items()} for column in columns
+            column: {name: errors_json(e) for name, e in report.by_group(kind, column).items()}
+            for column in columns
         }
         for kind in report.kinds
     }
@@ -224,4 +209,4 @@ def written_report(report: Report, *, causes: Sequence[Cause] = ()) -> str:
 
 def written_errors(name: str, errors: Errors) -> str:
     """One line of the table."""
-    return f"  {name[:41]:<42}{errors.count:>6}{errors.median:>9.1%}{errors.p90:>9.1%}{errors.bias:>+9.1%}"
+    return f"  {name[:41]:<42}{errors.rows:>6}{errors.median:>9.1%}{errors.p90:>9.1%}{errors.bias:>+9.1%}"

@@ -11,6 +11,7 @@ from parplan.formats import Precision
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.memory import Settings, limits, memory
+from parplan.placement import Placement
 from parplan.serving import Serving, serve
 from parplan.step import decode_step, prefill_step
 from parplan.transformer import Transformer
@@ -54,8 +55,14 @@ class Run:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What it is run on, by the names of step formulas."""
+        """What it is run on, by the names of the formulas of memory and serving."""
         return {"layout": self.deployment.layout, "gpu": self.gpu, "engine": self.deployment.engine}
+
+    @property
+    def at(self) -> Placement:
+        """The same as steps take it."""
+        run = self.deployment
+        return Placement(run.precision, run.layout, self.gpu, run.engine.speed)
 
 
 @dataclass(frozen=True)
@@ -211,10 +218,12 @@ def static_batch(run: Run, *, requests: int) -> Outcome:
     together = np.clip(told.batched_tokens // prompt, 1.0, each)
     tokens = prompt / chunks
     step = prefill_step(
-        *run.model, **run.place, tokens=tokens, prior=(prompt - tokens) / 2, prompts=together
+        run.deployment.transformer, at=run.at, tokens=tokens, prior=(prompt - tokens) / 2, prompts=together
     ).total
     first = step * (1 + (chunks * each / together - 1) / float(layout.pipeline))
-    token = decode_step(*run.model, **run.place, batch=requests, length=run.workload.mean_length).total
+    token = decode_step(
+        run.deployment.transformer, at=run.at, batch=requests, length=run.workload.mean_length
+    ).total
     latency = first + (output - 1) * token
     return Outcome(ttft=first, tpot=token, latency=latency, requests_per_s=requests / latency)
 
@@ -223,7 +232,9 @@ def prefill_only(run: Run, *, tokens: int) -> Outcome:
     """Whole prompts, as many as make up a step's tokens on every attention replica."""
     prompt = run.workload.prompt
     together = max(1.0, tokens / prompt)
-    step = prefill_step(*run.model, **run.place, tokens=prompt, prior=0.0, prompts=together).total
+    step = prefill_step(
+        run.deployment.transformer, at=run.at, tokens=prompt, prior=0.0, prompts=together
+    ).total
     rate = together * run.deployment.layout.data / step
     return Outcome(ttft=step, tpot=step, latency=step, requests_per_s=rate)
 
@@ -231,7 +242,9 @@ def prefill_only(run: Run, *, tokens: int) -> Outcome:
 def decode_only(run: Run, *, requests: int) -> Outcome:
     """Requests whose prompts were computed elsewhere, on every GPU of the replica, always as many."""
     batch = requests * float(run.deployment.layout.gpus)
-    token = decode_step(*run.model, **run.place, batch=batch, length=run.workload.mean_length).total
+    token = decode_step(
+        run.deployment.transformer, at=run.at, batch=batch, length=run.workload.mean_length
+    ).total
     latency = run.workload.output * token
     return Outcome(ttft=token, tpot=token, latency=latency, requests_per_s=batch / latency)
 

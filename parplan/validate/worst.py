@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from parplan.calibration import Cause
-from parplan.validate.report import Errors, Report, Row, explains
+from parplan.calibration import Cause, Errors
+from parplan.validate.report import Report, Row, explains
 
 FEWEST = 3
 """Rows a group must have to be named among the worst."""
@@ -54,7 +54,7 @@ def worst_groups(
     found: dict[frozenset[int], Group] = {}
     for name, rows in groups(report):
         errors = report.errors(column, rows=rows)
-        if errors is None or errors.count < FEWEST or errors.median < WORSE * overall.median:
+        if errors is None or errors.rows < FEWEST or errors.median < WORSE * overall.median:
             continue
         why = tuple(
             cause.why
@@ -68,4 +68,4 @@ def worst_groups(
 def written_group(group: Group) -> str:
     """A group on one line."""
     errors, why = group.errors, " ".join(group.why) or "Not known why."
-    return f"{group.name}: {errors.median:.0%} ({errors.count} rows, bias {errors.bias:+.0%}). {why}"
+    return f"{group.name}: {errors.median:.0%} ({errors.rows} rows, bias {errors.bias:+.0%}). {why}"

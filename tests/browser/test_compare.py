@@ -185,6 +185,27 @@ def test_a_figure_opens_its_formula_with_the_readers_numbers(visitor: Visitor) -
     visitor.assert_sound()
 
 
+def test_load_and_buy_open_their_formulas_too(visitor: Visitor) -> None:
+    page = visitor.open("?view=Load&rate=10")
+    opened = {
+        "Explain these figures": ("Knee", "parplan.load.knee_rate"),
+        "Explain these costs": ("USD/request", "parplan.cost.cost_per_request"),
+    }
+    for button, (figure, formula) in opened.items():
+        page.get_by_role("button", name=button).click()
+        box = page.get_by_role("dialog")
+        box.get_by_role("radio", name=figure, exact=True).click()
+        visitor.settle()
+        box.get_by_role("button", name="The formulas").click()
+        expect(page.get_by_text(formula)).to_be_visible()
+        violations = Axe().run(page).response["violations"]
+        assert [broken["id"] for broken in violations if broken["impact"] in ("serious", "critical")] == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")
+        expect(box).to_have_count(0)
+    visitor.assert_sound()
+
+
 def test_a_folded_setting_comes_back_with_the_browsers_history(visitor: Visitor) -> None:
     """Groups of settings that are closed and not in use are not on the page; the address still rules."""
     page = visitor.open()

@@ -1,6 +1,9 @@
 """The page holds still, needs no mouse, and keeps nobody out."""
 
+import struct
 from collections.abc import Callable
+from datetime import date
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -150,6 +153,12 @@ def test_a_phone_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> None:
     visitor.assert_sound()
 
 
+def size(picture: bytes) -> tuple[int, int]:
+    """Width and height in the header of a PNG."""
+    width, height = struct.unpack(">II", picture[16:24])
+    return width, height
+
+
 def test_a_figure_is_saved_as_a_picture(visitor: Visitor) -> None:
     page = visitor.open()
     button = page.locator(".js-plotly-plot").first.get_by_role("button", name="Download plot")
@@ -157,4 +166,13 @@ def test_a_figure_is_saved_as_a_picture(visitor: Visitor) -> None:
     with page.expect_download() as saved:
         button.click()
     assert saved.value.suggested_filename == "memory_bars.png"
+    width, height = size(Path(saved.value.path()).read_bytes())
+    figure = page.locator(".js-plotly-plot").first
+    shown = figure.bounding_box()
+    assert shown is not None
+    assert width == 2 * round(shown["width"])
+    assert height > 2 * round(shown["height"])  # a caption stands below
+    for part in ("Llama-3.3-70B-Instruct", "H100 SXM", "64 requests", "parplan ", f"{date.today()}"):
+        assert part in figure.evaluate("figure => figure.picture.caption")
+    assert figure.evaluate("figure => figure.layout.title?.text ?? ''") == ""  # not on the page
     visitor.assert_sound()
