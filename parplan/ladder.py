@@ -19,6 +19,8 @@ from parplan.units import GB, Array, Counts, Mask, counted, written_time
 SURVIVES = "survives"
 """The step that goes on with one machine lost."""
 
+SHORTEST = 1e-9
+"""Seconds below which one target is missed like any other: a time over it stays a number."""
 MOST_REPLICAS = np.iinfo(np.int32).max
 """Stands for the replicas of a layout that does not do it, however many there are."""
 
@@ -192,7 +194,7 @@ def meeting(result: Result) -> Counts:
     """
     workload, serving = result.problem.workload, result.serving
     grid = result.concurrency[: result.asked + 1]
-    limits = workload.tpot or np.inf, workload.ttft or np.inf
+    limits = (max(target, SHORTEST) if target else np.inf for target in (workload.tpot, workload.ttft))
     times = serving.tpot, serving.ttft - serving.queued
     used = np.maximum(*(result.grid(time) / limit for time, limit in zip(times, limits, strict=True)))
     timely = used[:, : grid.size] <= 1
