@@ -234,6 +234,13 @@ def instances() -> tuple[Instance, ...]:
 
 
 @cache
+def unsized() -> Mapping[str, tuple[str, ...]]:
+    """GPUs that a provider sells by the GPU in machines whose sizes were not found, by provider: none is listed."""
+    documents = [_document(path) for path in sorted((ROOT / "instances").glob("*.yaml"))]
+    return {str(found["provider"]): tuple(found["unsized"]) for found in documents if "unsized" in found}
+
+
+@cache
 def engines() -> Mapping[str, Engine]:
     """Inference engines by name; version families share a speed profile."""
     path, speeds = ROOT / "engines" / "memory.yaml", ROOT / "engines" / "speed.yaml"

@@ -369,7 +369,7 @@ def problem_of(scenario: Scenario) -> Problem:
             draft=scenario.draft,
             acceptance=scenario.acceptance / 100,
             ttft=scenario.ttft * MS or None,
-            tpot=scenario.tpot * MS or None,
+            tpot=scenario.tpot * MS or None if scenario.output > 1 else None,
         ),
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
-from parplan.advice import reasons
+from parplan.advice import per_token, reasons
 from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
@@ -191,10 +191,10 @@ def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> N
 
 
 def test_the_ladder_never_goes_down() -> None:
-    """One replica that does more is never smaller. Several small ones may be, so the last rung is another matter."""
+    """What does more is never smaller; `test_ladder` has the whole law."""
     for model in (LLAMA, BIG_LLAMA, DEEPSEEK):
         answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", tpot=40, budget=64))
-        sizes = [rung.gpus for rung in answer.advice.ladder[:-1] if rung.gpus]
+        sizes = [rung.gpus for rung in answer.advice.ladder if rung.gpus]
         assert sizes == sorted(sizes)
 
 
@@ -233,13 +233,13 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             Scenario(model="Qwen/Qwen3-4B", gpu="rtx-4090", concurrency=4),
             1,
             1,
-            "1, as many as the full answer",
+            "1 GPU, as many as the full answer",
         ),
         (
             Scenario(ttft=500, tpot=30),
             2,
             4,
-            "2 hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
+            "2 GPUs hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
             "The full answer is 4.",
         ),
         (
@@ -254,7 +254,7 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             16,
             "No cut into 10 is tried; the next is 12. 12 GPUs would do (TP4 PP3); sold in machines of 8, they are 16.",
         ),
-        (Scenario(tpot=1), 2, 8, "2 hold every request; none that was tried meets the targets"),
+        (Scenario(tpot=1), 2, 8, "2 GPUs hold every request; none that was tried meets the targets"),
     ],
     ids=["alike", "targets", "overhead", "whole machines", "no target met"],
 )
@@ -272,7 +272,7 @@ def test_why_the_napkin_and_the_full_answer_differ(
     [
         (
             Scenario(gpu="t4", concurrency=4096, prompt=2_000_000),
-            "171,796, more than the 16 GPUs one replica may use.",
+            "171,796 GPUs, more than the 16 GPUs one replica may use.",
         ),
         (Scenario(tensor=3), "On 3 GPUs, TP3: 64 attention heads do not divide over 3 tensor ranks."),
         (Scenario(concurrency=120, budget=2), "On 2 GPUs, TP2: it holds 112 of 120 requests"),
@@ -501,3 +501,23 @@ def test_the_next_sizes_say_how_many_they_run_where_that_is_not_all() -> None:
     assert best
     for sentence in answer.advice.alternatives:
         of_those_that_run(answer, sentence.rpartition("; holds")[0] or sentence)
+
+
+@pytest.mark.parametrize("targets", [{}, {"tpot": 5}, {"ttft": 20_000, "tpot": 5}], ids=str)
+def test_where_a_request_has_one_token_there_is_no_time_per_token(targets: dict[str, float]) -> None:
+    """A target for the second token asks for nothing then."""
+    answer = plan(Scenario(output=1, concurrency=8, **targets))
+    best = answer.advice.recommended
+    assert best
+    assert best.in_time
+    assert f"{written_time(float(best.serving.ttft))} to the only token" in answer.advice.verdict
+    words = (answer.advice.verdict, *answer.advice.reasons, *answer.advice.alternatives)
+    assert not any("per token" in line for line in words)
+    assert per_token(best) == "none"
+    assert "per token, " in plan(Scenario(output=2, concurrency=8)).advice.verdict
+
+
+def test_one_gpu_holds_and_two_hold() -> None:
+    one = plan(Scenario(model="Qwen/Qwen3-8B", concurrency=40, tpot=0.01)).advice.napkin_note
+    assert "1 GPU holds every request; none" in one
+    assert "2 GPUs hold every request; none" in plan(Scenario(tpot=1)).advice.napkin_note
