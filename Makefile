@@ -48,6 +48,7 @@ lock: $(VENV)/.audit ## Resolve requirements.txt anew into requirements.lock, wi
 
 calibrate: $(VENV)/.dev ## Fit the speed constants to catalogs/measurements again (two minutes)
 	@$(RUN) scripts.calibrate
+	@$(RUN) scripts.group_errors
 
 prices: $(VENV)/.dev ## Compare the catalogue's prices with the list of today (ARGS=--write to take it over)
 	@$(RUN) scripts.prices $(ARGS)

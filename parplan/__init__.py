@@ -45,6 +45,7 @@ LAYERS: tuple[str, ...] = (
     "search",
     "planner",
     "choice",
+    "networks",
     "ladder",
     "runner_up",
     "advice",

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from parplan import catalog, export, links, logs, validate
+from parplan.advice import per_token
 from parplan.balance import balance
 from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
+from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
 from parplan.units import written_bytes, written_time
@@ -84,7 +86,7 @@ def written_answer(answer: Answer) -> str:
     advice, result = answer.advice, answer.result
     lines = [
         advice.verdict,
-        *filter(None, [advice.shortfall, answer.load_words]),
+        *filter(None, [advice.shortfall, advice.sharing, answer.load_words]),
         "",
         *advice.reasons,
         *([advice.runner_up.words] if advice.runner_up else []),
@@ -95,15 +97,7 @@ def written_answer(answer: Answer) -> str:
         f"Napkin: {advice.napkin_note}",
         "",
     ]
-    for rung in advice.ladder:
-        size = f"{rung.gpus} ({rung.layout})" if rung.plan else "none within the limit"
-        offer = next((p for p in rung.purchases if p.price is not None), None)
-        price = (
-            f", from {offer.count} × {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"
-            if offer
-            else ""
-        )
-        lines.append(f"{rung.name}: {size}{price}{f'. {rung.note}' if rung.note else ''}")
+    lines += [_rung_line(rung) for rung in advice.ladder]
     heads = (
         ("GPUs", 5),
         ("weights", 11),
@@ -119,10 +113,25 @@ def written_answer(answer: Answer) -> str:
         lines.append(
             f"{one.layout!s:<20}{one.gpus:>5}{written_bytes(float(one.memory.weights)):>11}"
             f"{written_bytes(float(one.memory.pool)):>11}{int(one.memory.capacity):>9,}"
-            f"{written_time(float(one.serving.tpot)):>11}{written_time(float(one.serving.ttft)):>9}"
+            f"{per_token(one):>11}{written_time(float(one.serving.ttft)):>9}"
             f"{float(one.serving.tokens_per_s_per_gpu):>11,.0f}"
         )
     return "\n".join(lines)
+
+
+def _rung_line(rung: Rung) -> str:
+    """A step of the ladder: its size, the cheapest machines, and what is to be said of it."""
+    if rung.plan is None:
+        return f"{rung.name}: none within the limit"
+    offer = next((p for p in rung.purchases if p.price is not None), None)
+    if offer:
+        price = f"from {offer.count} × {offer.instance.provider} {offer.instance.name} at {offer.price:,.2f} USD/h"
+    elif rung.purchases:
+        first = rung.purchases[0]
+        price = f"{first.count} × {first.instance.provider} {first.instance.name}, no price published"
+    else:
+        return f"{rung.name}: {rung.size}. {rung.unsold} gpu_hour=USD reckons with a price of your own."
+    return " ".join(filter(None, (f"{rung.name}: {rung.size}; {price}.", rung.note)))
 
 
 def _memory_lines(answer: Answer) -> tuple[str, ...]:

@@ -17,12 +17,13 @@ from parplan.choice import (
     why_unwise,
 )
 from parplan.fit import longest_request
-from parplan.formats import Component
 from parplan.hardware import Instance
-from parplan.instances import Napkin, Purchase, napkin, purchases
-from parplan.ladder import Rung, fewer_would_do, ladder
+from parplan.instances import Napkin, Purchase, napkin
+from parplan.ladder import MOST_REPLICAS, Market, Rung, fewer_would_do, ladder, thriftiest
 from parplan.layout import CUT_NAMES, Layout
-from parplan.objections import CLEAR_GAIN, joined_gpus, objection
+from parplan.memory import default_slots
+from parplan.networks import Offer
+from parplan.objections import CLEAR_GAIN, joined_gpus, objection, slots_flag
 from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import counted, written_bytes, written_share, written_time
@@ -40,10 +41,14 @@ class Advice:
     """One sentence."""
     shortfall: str
     """What is missing where the answer is no, or not quite, and what engines refuse; empty where nothing is."""
+    sharing: str
+    """That several replicas that share the requests would do it for less than the one replica of the verdict, or do it
+    where no single one does; empty where they do not."""
     recommended: Plan | None
     """None: nothing within the GPU budget loads and holds one request."""
-    purchases: tuple[Purchase, ...]
-    """Ways to buy one replica of the recommended layout, cheapest first."""
+    offers: tuple[Offer, ...]
+    """Ways to buy one replica of the recommended layout, cheapest first, each with the plan over the network of those
+    machines; without those over whose network it would miss targets that it meets."""
     reasons: tuple[str, ...]
     """Why this one, with the user's own numbers."""
     runner_up: RunnerUp | None
@@ -53,10 +58,15 @@ class Advice:
     napkin: Napkin
     napkin_note: str
     """Why the textbook answer and the full one differ, or that they agree."""
-    smallest: Plan | None
-    """What the textbook answer is held against: of the layouts that do the job the one with the fewest GPUs to buy, or
-    the recommended one where none does it."""
+    smallest: Rung | None
+    """What the textbook answer is held against: the fewest GPUs that do the job, or the recommended layout where
+    nothing does it. None: nothing runs."""
     ladder: tuple[Rung, ...]
+
+    @property
+    def purchases(self) -> tuple[Purchase, ...]:
+        """The machines of the offers, cheapest first."""
+        return tuple(offer.purchase for offer in self.offers)
 
 
 def _model(result: Result) -> str:
@@ -86,13 +96,31 @@ def _users(count: int) -> str:
     return f"{counted(count, 'request')} at once"
 
 
+def _paced(plan: Plan) -> str:
+    """Both times of a layout, or that it holds only some of the requests, whose times are no match for another's."""
+    if plan.holds:
+        return _speed(plan)
+    return (
+        f"it {plan.runs}, with {written_time(float(plan.serving.tpot))} per token for those; the others wait"
+    )
+
+
+def per_token(plan: Plan) -> str:
+    """The time per output token, in words; that there is none where a request ends with its first."""
+    one = plan.result.problem.workload.one_token
+    return "none" if one else written_time(float(plan.serving.tpot))
+
+
 def _speed(plan: Plan) -> str:
-    return f"{written_time(float(plan.serving.tpot))} per token, {written_time(float(plan.serving.ttft))} to the first"
+    first = written_time(float(plan.serving.ttft))
+    if plan.result.problem.workload.one_token:
+        return f"{first} to the only token"
+    return f"{per_token(plan)} per token, {first} to the first"
 
 
 def _format(result: Result) -> str:
-    main: Component = "routed_experts" if result.problem.transformer.is_moe else "dense_ffn"
-    return result.problem.precision.weights[main].name.upper()
+    problem = result.problem
+    return problem.precision.weights[problem.transformer.main_component].name.upper()
 
 
 def verdict(result: Result, plan: Plan | None) -> str:
@@ -104,7 +132,7 @@ def verdict(result: Result, plan: Plan | None) -> str:
     gpus = plan.gpus * copies
     on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=copies)})"
     if not plan.holds:
-        return f"{name} on {on} holds {int(plan.memory.capacity) * copies:,} of {_users(asked)}."
+        return f"{name} on {on} {plan.runs_in(copies)}."
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
@@ -127,6 +155,9 @@ def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
         return _nearest_failure(result)
+    if not plan.holds and plan.short_of_slots:
+        waits = objection("waits", result.case(plan.index))
+        return f"{waits.reason} {waits.fix}"
     if not plan.holds:
         return f"Nothing {_within(result)} holds them all at full length. {_spread(result, plan)}"
     if plan.in_time:
@@ -139,7 +170,7 @@ def _missing(result: Result, plan: Plan | None) -> str:
 
 def _spread(result: Result, plan: Plan) -> str:
     """How many replicas of a layout hold all requests between them."""
-    asked, each = result.problem.requests, int(plan.memory.capacity)
+    asked, each = result.problem.requests, plan.most
     replicas = -(-asked // each)
     return f"{replicas:,} replicas of {plan.layout} hold them between them, {-(-asked // replicas):,} each."
 
@@ -149,6 +180,8 @@ def _limit(result: Result, index: int) -> str:
     plan = result.plan(index)
     if not plan.legal:
         return plan.objections[0].reason
+    if not plan.holds and plan.short_of_slots:
+        return f"it runs {plan.most:,} of {result.problem.workload.concurrency:,} requests, one in each sequence slot."
     if not plan.holds:
         return (
             f"it holds {int(plan.memory.capacity):,} of {result.problem.workload.concurrency:,} requests "
@@ -191,8 +224,10 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
         other = result.plan(enough)
         return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
-    gpus = _gpus(result, int(result.gpus[tried]))
-    return (f"Fewer do not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",)
+    gpus = f"{int(result.gpus[tried])} × {result.problem.gpu.label}"
+    return (
+        f"One replica on fewer does not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",
+    )
 
 
 def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -284,10 +319,14 @@ def _two_nodes(result: Result, plan: Plan) -> tuple[str, ...]:
 
 
 def _pace(result: Result, index: int) -> str:
-    """A layout's time per token at the asked batch, and the most tokens per second at any batch."""
-    tpot = float(result.at_asked(result.serving.tpot)[index])
-    most = result.grid(result.serving.tokens_per_s)[index].max()
-    return f"{result.layout.one(index)} gives {written_time(tpot)} per token and at most {most:,.0f} tokens/s"
+    """A layout's time per token at the asked batch, and the most tokens per second at any batch; of one that does not
+    run all requests, that the time is of those that do."""
+    plan = result.plan(index)
+    tpot = f"{written_time(float(plan.serving.tpot))} per token"
+    most = f"at most {result.grid(result.serving.tokens_per_s)[index].max():,.0f} tokens/s"
+    if plan.holds:
+        return f"{plan.layout} gives {tpot} and {most}"
+    return f"{plan.layout} {plan.runs}, with {tpot} for those, and gives {most}"
 
 
 def _mixed(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -309,15 +348,18 @@ def _context(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     cuts = {name: int(getattr(plan.layout, name)) for name in CUT_NAMES}
     whole = _find(result, **cuts | {"context": 1})
-    before = (
-        ""
-        if whole is None
-        else f" instead of {written_time(float(result.at_asked(result.serving.ttft)[whole]))}"
-    )
+    before = "" if whole is None else _uncut(result.plan(whole))
     return (
         f"Prompts of {result.problem.workload.prompt:,} tokens are cut {plan.layout.context} ways along the sequence: "
         f"{written_time(float(plan.serving.ttft))} to the first token{before}.",
     )
+
+
+def _uncut(plan: Plan) -> str:
+    """The time to first token without the cut, waiting for room left out, which has nothing to do with the cut."""
+    first = written_time(float(plan.serving.ttft - plan.serving.queued))
+    waits = "" if plan.holds else f", where it {plan.runs} and others wait besides"
+    return f" instead of {first}{waits}"
 
 
 def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -328,13 +370,27 @@ def _stretched(result: Result, plan: Plan) -> tuple[str, ...]:
     if stretched is None:
         return ()
     other = result.plan(stretched)
+    reduces = f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs"
+    if other.holds:
+        return (f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which {reduces}.",)
+    return (f"Stretching {other.layout} across nodes instead: {_paced(other)}. Of that time, {reduces}.",)
+
+
+def _slots(result: Result, plan: Plan) -> tuple[str, ...]:
+    """That the engine is told to run more requests than it would by itself, where it is."""
+    problem = result.problem
+    default = int(default_slots(problem.settings, profile=problem.engine.memory, gpu=problem.gpu))
+    told = int(plan.memory.slots) // plan.layout.data
+    if problem.settings.max_num_seqs or told <= default:
+        return ()
+    engine, each = problem.engine.label, " on each data rank" * (plan.layout.data > 1)
     return (
-        f"Stretching {other.layout} across nodes instead: {_speed(other)}, of which "
-        f"{written_time(float(other.serving.decode.all_reduce))} per token are all-reduces between GPUs.",
+        f"{engine} runs {default:,} requests at once{each} by itself; its command sets {told:,} sequence slots"
+        f"{slots_flag(problem.engine)}, which take memory of their own.",
     )
 
 
-RULES = (_fewer, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+RULES = (_fewer, _slots, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 
@@ -346,35 +402,44 @@ def alternatives(result: Result, plan: Plan) -> tuple[str, ...]:
         index = best_index(result, among=result.legal & (bought == size))
         if index is not None:
             other = result.plan(index)
-            found.append(
-                f"{_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}; "
-                f"holds {counted(int(other.memory.capacity), 'request')}."
-            )
+            room = f"; holds {counted(int(other.memory.capacity), 'request')}" if other.holds else ""
+            found.append(f"{_gpus(result, other.gpus)} ({other.layout}): {_paced(other)}{room}.")
     return tuple(found)
 
 
-def _napkin_note(result: Result, found: Napkin, smallest: Plan | None) -> str:
+def _napkin_note(result: Result, found: Napkin, smallest: Rung | None) -> str:
     """Why the textbook number of GPUs and the full answer differ, or that they agree."""
     sums = (
         f"{written_bytes(found.weights)} of weights and {written_bytes(found.kv)} of KV over "
-        f"{written_bytes(result.problem.gpu.memory)} per GPU: {found.gpus:,}"
+        f"{written_bytes(result.problem.gpu.memory)} per GPU: {counted(found.gpus, 'GPU')}"
     )
     most = max(result.problem.budget, int(result.gpus.max()))
-    if found.gpus > most:
+    full = None if smallest is None else smallest.plan
+    if found.gpus > most and (smallest is None or smallest.replicas == 1):
         return f"{sums}, more than the {counted(most, 'GPU')} one replica may use."
-    if smallest is None or not smallest.holds:
+    if smallest is None or full is None or not (full.holds and result.holds.any()):
         nearest = roomiest_index(result, among=np.ones(result.layout.shape, dtype=bool))
-        return f"{sums}. {_falls_short(result, nearest)}"
+        return f"{sums}. {_falls_short(result, nearest)}{_split(smallest)}"
     if smallest.gpus == found.gpus:
         return f"{sums}, as many as the full answer."
-    return " ".join(
-        (f"{sums}.", *_beyond_napkin(result, found, smallest), f"The full answer is {smallest.gpus}.")
+    split = _split(smallest) or f" The full answer is {full.gpus}."
+    return f"{sums}. {' '.join(_beyond_napkin(result, found, smallest))}{split}"
+
+
+def _split(smallest: Rung | None) -> str:
+    """The full answer where replicas share the requests; empty where one has them all."""
+    if smallest is None or smallest.replicas == 1:
+        return ""
+    return (
+        f" The full answer is {counted(smallest.gpus or 0, 'GPU')}: {smallest.layout} share the requests, and each of "
+        "them holds all weights."
     )
 
 
-def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[str]:
+def _beyond_napkin(result: Result, found: Napkin, smallest: Rung) -> Iterator[str]:
     """What stands between the textbook number and the full answer: cuts, overheads, targets, whole machines."""
     least = int(result.gpus[result.holds].min())
+    holds = f"{counted(least, 'GPU')} hold{'s' * (least == 1)} every request"
     tried = int(result.gpus[result.gpus >= found.gpus].min())
     if tried > found.gpus:
         none = "With the cuts you fixed none" if result.problem.fixed else "No cut"
@@ -382,13 +447,15 @@ def _beyond_napkin(result: Result, found: Napkin, smallest: Plan) -> Iterator[st
     if tried < least:
         yield _falls_short(result, roomiest_index(result, among=result.gpus == tried))
     if not result.does_job.any():
-        yield f"{least} hold every request; none that was tried meets the targets, and the full answer comes nearest."
+        nearest = ", and the full answer comes nearest" if smallest.replicas == 1 else " alone"
+        yield f"{holds}; none that was tried meets the targets{nearest}."
         return
     if least < result.gpus[result.does_job].min():
         fastest = best_index(result, among=result.holds & (result.gpus == least))
         slow = result.plan(cast(int, fastest))
-        yield f"{least} hold every request ({slow.layout}): {_limit(result, slow.index)}"
-    if note := fewer_would_do(result, smallest, among=result.does_job):
+        yield f"{holds} ({slow.layout}): {_limit(result, slow.index)}"
+    alone = np.where(result.does_job, 1, MOST_REPLICAS)
+    if smallest.replicas == 1 and (note := fewer_would_do(result, replicas=alone, gpus=smallest.gpus or 0)):
         yield note
 
 
@@ -415,20 +482,48 @@ def advise(result: Result, *, instances: Iterable[Instance], error: Callable[[La
     index = recommended_index(result)
     plan = None if index is None else result.plan(index)
     problem = result.problem
-    offers = tuple(one for one in instances if one.gpu == problem.gpu.name)
-    fewest = smallest_index(result, among=result.does_job)
-    smallest = plan if fewest is None else result.plan(fewest)
+    market = Market(result, tuple(one for one in instances if one.gpu == problem.gpu.name))
+    rungs = ladder(market)
+    job = rungs[-2]
+    fallback = None if plan is None else replace(job, plan=plan)
+    smallest = fallback if job.plan is None else job
+    offers = () if plan is None else market.alone(plan)
     estimate = napkin(problem.transformer, problem.precision, gpu=problem.gpu, workload=problem.workload)
     return Advice(
         verdict=verdict(result, plan),
         shortfall=shortfall(result, plan),
+        sharing=_sharing(plan, offers=offers, split=thriftiest(market)),
         recommended=plan,
-        purchases=() if plan is None else purchases(offers, gpu=problem.gpu, gpus=plan.gpus),
+        offers=offers,
         reasons=() if plan is None else reasons(result, plan),
         runner_up=None if plan is None else runner_up(result, plan, error=error),
         alternatives=() if plan is None else alternatives(result, plan),
         napkin=estimate,
         napkin_note=_napkin_note(result, estimate, smallest),
         smallest=smallest,
-        ladder=ladder(result, instances=offers),
+        ladder=rungs,
+    )
+
+
+def _sharing(plan: Plan | None, *, offers: Iterable[Offer], split: Rung) -> str:
+    """That replicas would do it for less, or where one alone does not; empty where they do not.
+
+    Args:
+        plan: the one replica of the verdict.
+        offers: for it, cheapest first.
+        split: the cheapest replicas that do it.
+    """
+    if plan is None or split.plan is None or split.replicas == 1:
+        return ""
+    alone = next((float(one.purchase.price) for one in offers if one.purchase.price is not None), np.inf)
+    does, gpus = plan.does_job, split.gpus or 0
+    if does and (split.price, gpus) >= (alone, plan.gpus):
+        return ""
+    less = "cost less" if split.price < alone else "take fewer GPUs"
+    each = split.plan.result.problem.workload.concurrency
+    price = "" if np.isinf(split.price) else f", from {split.price:,.2f} USD per hour"
+    instead = f" instead of {alone:,.2f}" if does and price and np.isfinite(alone) else ""
+    return (
+        f"Replicas that share the requests {less if does else 'do it'}: {split.layout} on {counted(gpus, 'GPU')}, "
+        f"{counted(each, 'request')} each, {_speed(split.plan)}{price}{instead}."
     )

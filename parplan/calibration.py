@@ -169,6 +169,8 @@ class MemoryProfile(Value):
     """Default tokens of one step (vLLM `max_num_batched_tokens`)."""
     sequences: tuple[Tier, ...]
     """Default sequence slots (vLLM `max_num_seqs`)."""
+    slots_within_step: bool = False
+    """It refuses to start with fewer tokens of a step than sequence slots."""
     steps_in_flight: int = Field(default=1, ge=1)
     """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
     pipeline stages at least one for each."""
@@ -313,6 +315,27 @@ class Cause(Value):
     """A mark its rows carry. Empty: any."""
     why: str = Field(min_length=10)
     """One sentence."""
+
+
+class GroupError(Value):
+    """How far predictions are off for measurements that share something; what they need not share is empty.
+
+    Only measurements count whose time can be compared, see `parplan.validate.UNUSED`.
+    """
+
+    engine: str
+    """All versions together; a family of them where newer ones are without costs its measurements had."""
+    gpu: str
+    model: str
+    """By the name in the catalogue, and ..."""
+    weights: str
+    """... the format of most of its weights."""
+    cut: str
+    """A field of the layout that is above one."""
+    time: Literal["tpot", "ttft"]
+    rows: int = Field(ge=1)
+    off: float = Field(ge=0)
+    """0.1: in the median, predictions are a factor of 1.1 too long or too short."""
 
 
 class TimeErrors(Value):

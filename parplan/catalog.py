@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from parplan.calibration import Cause, Engine, SpeedErrors, SpeedProfile
+from parplan.calibration import Cause, Engine, GroupError, SpeedErrors, SpeedProfile
 from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, Summary
@@ -251,6 +251,13 @@ def instances() -> tuple[Instance, ...]:
 
 
 @cache
+def unsized() -> Mapping[str, tuple[str, ...]]:
+    """GPUs that a provider sells by the GPU in machines whose sizes were not found, by provider: none is listed."""
+    documents = [_document(path) for path in sorted((ROOT / "instances").glob("*.yaml"))]
+    return {str(found["provider"]): tuple(found["unsized"]) for found in documents if "unsized" in found}
+
+
+@cache
 def engines() -> Mapping[str, Engine]:
     """Inference engines by name; version families share a speed profile."""
     path, speeds = ROOT / "engines" / "memory.yaml", ROOT / "engines" / "speed.yaml"
@@ -295,25 +302,12 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 
 @cache
-def _measured(*columns: str) -> frozenset[tuple[str, ...]]:
-    """What published speed measurements in the catalogue state together in some columns."""
-    path = ROOT / "measurements" / "speed.csv"
-    rows = _table(path)
-    if missing := set(columns) - set(rows[0] if rows else ()):
-        raise CatalogError(path, (), f"no column {', '.join(sorted(missing))}")
-    return frozenset(tuple(row[column] for column in columns) for row in rows)
-
-
-def measured_runs() -> frozenset[tuple[str, ...]]:
-    """Model, GPU and engine of every published speed measurement in the catalogue."""
-    return _measured("model", "gpu", "engine")
-
-
-def measured_cuts() -> frozenset[tuple[str, ...]]:
-    """Engine and cut of every published speed measurement in the catalogue, by the name of the layout's field."""
-    cuts = ("tensor", "data", "expert")
-    return frozenset(
-        (engine, cut) for cut in cuts for engine, size in _measured("engine", cut) if size != "1"
+def group_errors() -> tuple[GroupError, ...]:
+    """How far predictions are off for the published speed measurements, by what was measured."""
+    path = ROOT / "engines" / "errors.csv"
+    return tuple(
+        _entry(GroupError, row, path=path, place=(f"row {number}",))
+        for number, row in enumerate(_table(path), 1)
     )
 
 
@@ -407,7 +401,7 @@ def check() -> None:
         read()
     for path in sorted((ROOT / "measurements").glob("*.csv")):
         _table(path)
-    measured_runs()
+    group_errors()
     for one in instances():
         if one.gpu not in gpus():
             path = ROOT / "gpus.yaml"

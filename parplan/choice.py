@@ -150,14 +150,15 @@ def recommended_index(result: Result) -> int | None:
     can be.
 
     Where nothing does both, the targets come first to give way: the layout that holds every request and misses the
-    targets least; where nothing holds every request, the one that holds the most.
+    targets least; where nothing holds every request, the best of those that run the most.
     """
     if result.does_job.any():
         return best_index(result, among=result.does_job)
     if result.holds.any():
         return int(np.argmin(np.where(preferred(result, among=result.holds), _miss(result), np.inf)))
     if result.legal.any():
-        return roomiest_index(result, among=preferred(result, among=result.legal))
+        allowed, most = preferred(result, among=result.legal), result.at_asked(result.runnable)
+        return best_index(result, among=allowed & (most == most[allowed].max()))
     return None
 
 
@@ -193,10 +194,10 @@ def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
 
 
 def roomiest_index(result: Result, *, among: Mask) -> int:
-    """Of some layouts, the legal one that holds the most requests; the least broken one where none is legal."""
+    """Of some layouts, the legal one that runs the most requests; the least broken one where none is legal."""
     broken = np.sum(list(result.errors.values()), axis=0)
-    capacity, pool = result.at_asked(result.memory.capacity), result.at_asked(result.memory.pool)
-    order = np.lexsort((-pool, -capacity, ~result.wise, broken, ~among))
+    most, pool = result.at_asked(result.runnable), result.at_asked(result.memory.pool)
+    order = np.lexsort((-pool, -most, ~result.wise, broken, ~among))
     return int(order[0])
 
 

@@ -64,6 +64,11 @@ class Comparison:
             f"{faster} takes {written_time(abs(gap))} less per token than {slower}."
             if gap
             else f"{first} and {second} take equally long per token.",
+            *(
+                f"{name} {plan.runs}, and fewer at once are faster; the others wait."
+                for name, plan in ((first, self.first), (second, self.second))
+                if plan.legal and not plan.holds
+            ),
             f"What makes {faster} faster: {', '.join(gains)}." if gains else "",
             f"What makes it slower: {', '.join(losses)}." if losses else "",
             f"{second if room > 0 else first} has {written_bytes(abs(room))} more room for KV on each GPU."

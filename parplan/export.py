@@ -147,7 +147,6 @@ def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
     Args:
         tdp: of one GPU, watts. None: not known, and so is the energy.
     """
-    busy = rung.requests_per_s
     return {
         "name": rung.name,
         "meaning": rung.meaning,
@@ -159,9 +158,18 @@ def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
         if tdp is None or rung.gpus is None
         else _number(energy_per_token(tdp * rung.gpus, rate=rung.tokens_per_s)),
         "instances": [
-            machines_json(purchase)
-            | {"cost": cost_json(purchase, replicas=rung.replicas, requests_per_s=busy, scenario=scenario)}
-            for purchase in rung.purchases
+            machines_json(offer.purchase)
+            | {
+                "tpot_ms": _number(offer.plan.serving.tpot / MS),
+                "ttft_ms": _number(offer.plan.serving.ttft / MS),
+                "cost": cost_json(
+                    offer.purchase,
+                    replicas=rung.replicas,
+                    requests_per_s=rung.requests_per_s_of(offer.plan),
+                    scenario=scenario,
+                ),
+            }
+            for offer in rung.offers
         ],
     }
 
@@ -216,6 +224,7 @@ def answer_json(answer: Answer) -> Json:
         "scenario": answer.scenario.model_dump(),
         "verdict": advice.verdict,
         "shortfall": advice.shortfall,
+        "sharing": advice.sharing,
         "recommended": advice.recommended and plan_json(advice.recommended),
         "memory": advice.recommended and balance_json(balance(result.problem, advice.recommended)),
         "reasons": list(advice.reasons),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parplan.layout import Layout
-from parplan.memory import Memory, division, worst_rank
+from parplan.memory import Memory, Settings, division, worst_rank
 from parplan.problem import Problem
 from parplan.units import Bytes, Count, written_bytes
 from parplan.work import distinct_stages
@@ -96,6 +96,19 @@ def runnable(held: Memory) -> Count:
     return np.where(held.overflows, 0.0, np.minimum(held.capacity, held.slots))
 
 
+def short_of_slots(held: Memory, settings: Settings, *, layout: Layout) -> bool:
+    """Whether a single layout has cache for more requests than sequence slots, and is kept to these: they, or tokens of
+    a step, were set."""
+    step = settings.max_batched_tokens or np.inf
+    kept = settings.max_num_seqs or settings.at_once is None or np.all(held.slots >= step * layout.data)
+    return bool(kept and np.all(held.slots < held.capacity))
+
+
+def most_requests(held: Memory) -> int:
+    """The same of a single layout, a whole number."""
+    return int(runnable(held))
+
+
 def longest_request(problem: Problem, *, layout: Layout, concurrency: int) -> int:
     """Longest request, prompt and output together, of which one layout runs so many at once.
 
@@ -104,6 +117,7 @@ def longest_request(problem: Problem, *, layout: Layout, concurrency: int) -> in
     Many lengths are tried at once, then those between the last that fits and the first that does not.
     """
     stages = distinct_stages(problem.transformer, layout=layout)
+    told = problem.settings.running(concurrency)
 
     def fits(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
         divided = division(
@@ -114,7 +128,7 @@ def longest_request(problem: Problem, *, layout: Layout, concurrency: int) -> in
             gpu=problem.gpu,
             engine=problem.engine,
             length=lengths,
-            settings=problem.settings,
+            settings=told,
         )
         held = worst_rank(divided, layout=layout, concurrency=concurrency)
         return np.asarray(runnable(held) >= np.minimum(concurrency, held.slots))

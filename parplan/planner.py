@@ -7,13 +7,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from parplan.fit import most_requests, runnable, short_of_slots
 from parplan.hardware import Gpus, Hardware
 from parplan.instances import sold_gpus
 from parplan.layout import CUT_NAMES, FAMILIES, Layout, families
-from parplan.memory import Memory, memory
+from parplan.memory import Memory, default_slots, memory
 from parplan.objections import Case, Objection, broken, narrower_tensor, objection
 from parplan.problem import Problem
-from parplan.search import batches, candidate_layouts
+from parplan.search import batches, candidate_layouts, deciding_batches
 from parplan.serving import Serving, serve
 from parplan.units import Array, Counts, Mask
 
@@ -99,8 +100,29 @@ class Plan:
 
     @property
     def holds(self) -> bool:
-        """Legal, and the KV pool holds every asked request at full length."""
+        """Legal, and every asked request runs at once: the KV pool and the sequence slots hold all of them."""
         return bool(self.result.holds[self.index])
+
+    @property
+    def most(self) -> int:
+        """Most requests it runs at once."""
+        return most_requests(self.memory)
+
+    @property
+    def short_of_slots(self) -> bool:
+        """What keeps it from running more at once is its sequence slots, not its KV pool."""
+        return short_of_slots(self.memory, self.result.problem.settings, layout=self.layout)
+
+    @property
+    def runs(self) -> str:
+        """How many of the asked requests it runs at once, as the end of a sentence."""
+        return self.runs_in(1)
+
+    def runs_in(self, replicas: int) -> str:
+        """The same of several replicas together."""
+        asked = self.result.problem.workload.concurrency * replicas
+        verb = "runs" if self.short_of_slots else "holds"
+        return f"{verb} {self.most * replicas:,} of {asked:,} request{'s' * (asked > 1)} at once"
 
     @property
     def in_time(self) -> bool:
@@ -165,9 +187,44 @@ class Result:
         return self.grid(values)[:, self.asked]
 
     def asking(self, batch: int) -> "Result":
-        """The same result seen by somebody who asks for another concurrency of the grid."""
+        """What somebody gets who asks for another concurrency of the grid: the same result, as long as the engine runs
+        so many with the slots it has; else layouts are judged anew, at that concurrency alone, with as many as needed.
+        """
+        problem = self._asked_for(batch)
+        if self._has_slots(batch):
+            return replace(self, problem=problem, asked=batch)
+        return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
+
+    def asking_each(self, *, most: int) -> Iterator["Result"]:
+        """The same for every concurrency of the grid up to one; those that need more slots are judged in one pass."""
+        beyond = [
+            batch for batch in range(self.concurrency.size)
+            if self.concurrency[batch] <= most and not self._has_slots(batch)
+        ]  # fmt: skip
+        more = None
+        if len(beyond) > 1 and self.problem.objective != "throughput":
+            counts = self.concurrency[beyond]
+            first = self._asked_for(beyond[0])
+            settings = first.settings.running(tuple(counts.tolist()))
+            more = judged(replace(first, settings=settings), layout=self.layout, concurrency=counts)
+        for batch in np.flatnonzero(self.concurrency <= most).tolist():
+            yield more.asking(beyond.index(batch)) if more and batch in beyond else self.asking(batch)
+
+    def _asked_for(self, batch: int) -> Problem:
+        """The problem with another concurrency of the grid, and slots that follow it where these do not hold it."""
         workload = self.problem.workload.model_copy(update={"concurrency": int(self.concurrency[batch])})
-        return replace(self, problem=replace(self.problem, workload=workload), asked=batch)
+        settings, kept = self.problem.settings, isinstance(self.problem.settings.at_once, int)
+        if not (kept and self._has_slots(batch)):
+            settings = settings.running(workload.concurrency)
+        return replace(self.problem, workload=workload, settings=settings)
+
+    def _has_slots(self, batch: int) -> bool:
+        """Whether each layout has a slot for every request of a concurrency of the grid, or could not be given more."""
+        settings, profile = self.problem.settings, self.problem.engine.memory
+        if settings.at_once is None or settings.max_num_seqs:
+            return True
+        most = np.append(default_slots(settings, profile=profile, gpu=self.problem.gpu), settings.at_once)
+        return bool(self.concurrency[batch] <= most.max())
 
     @cached_property
     def gpus(self) -> Counts:
@@ -185,6 +242,12 @@ class Result:
         return cast(Mask, ~np.logical_or.reduce(list(self.errors.values())))
 
     @cached_property
+    def runnable(self) -> Array:
+        """Most requests each layout runs at once: what its KV pool holds, at most one for each sequence slot, [layouts,
+        batches] or broadcast to it."""
+        return np.asarray(runnable(self.memory))
+
+    @cached_property
     def narrower(self) -> Counts:
         """Tensor width that delivers clearly more in replicas on as many GPUs; 0: none, [layouts]."""
         return narrower_tensor(
@@ -196,8 +259,9 @@ class Result:
 
     @cached_property
     def holds(self) -> Mask:
-        """Legal layouts whose KV pool holds every asked request at full length, [layouts]."""
-        return self.legal & (self.at_asked(self.memory.capacity) >= self.problem.workload.concurrency)
+        """Legal layouts that run every asked request at once: their KV pool holds all at full length, and there is a
+        sequence slot for each, [layouts]."""
+        return self.legal & (self.at_asked(self.runnable) >= self.problem.workload.concurrency)
 
     @cached_property
     def in_time(self) -> Mask:
@@ -222,8 +286,8 @@ class Result:
 
     @cached_property
     def possible(self) -> Mask:
-        """Legal layouts at batches their KV pool holds, [layouts, batches]."""
-        return self.legal[:, None] & (self.grid(self.memory.capacity) >= self.concurrency)
+        """Legal layouts at batches they run at once, [layouts, batches]."""
+        return self.legal[:, None] & (self.grid(self.runnable) >= self.concurrency)
 
     @cached_property
     def timely(self) -> Mask:
@@ -348,7 +412,7 @@ def evaluate(
         engine=problem.engine,
         workload=problem.workload,
         concurrency=concurrency,
-        capacity=held.capacity,
+        capacity=np.minimum(held.capacity, held.slots),
         settings=problem.settings,
     )
     return held, served

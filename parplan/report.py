@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 from parplan import __version__
+from parplan.advice import per_token
 from parplan.balance import balance
 from parplan.choice import ranking
 from parplan.confidence import Band
@@ -57,14 +58,17 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
         ("Layouts that do it, best first", _layouts(result)),
-        ("What to buy for one replica", _table(BOUGHT, [_bought(rung) for rung in advice.ladder])),
+        (
+            "What to buy for the requests of one replica",
+            _table(BOUGHT, [_bought(rung) for rung in advice.ladder]),
+        ),
         ("On a napkin", escaped(advice.napkin_note)),
         ("Assumed", _bullets(assumptions(answer))),
         ("Sources", "\n".join(dict.fromkeys(_cited(source) for source in sources(answer)))),
     )
     head = (
         f"# {escaped(advice.verdict)}",
-        *filter(None, [escaped(advice.shortfall)]),
+        *filter(None, [escaped(advice.shortfall), escaped(advice.sharing)]),
         f"Planned with parplan {__version__} on {written.isoformat()}, link format {SCHEMA}. The whole scenario: "
         f"<{link}>",
     )
@@ -145,13 +149,19 @@ def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     serving, replicas, known = best.serving, answer.scenario.replicas, answer.confidence(best)
-    together = f"{best.gpus * replicas:,}"
+    together, one = f"{best.gpus * replicas:,}", best.result.problem.workload.one_token
     return [
         ("Layout", str(best.layout)),
         ("GPUs", f"{together}, {best.gpus} per replica" if replicas > 1 else together),
-        ("Time per output token, mean", _off(serving.tpot, known.tpot if known else None)),
+        (
+            "Time per output token, mean",
+            per_token(best) if one else _off(serving.tpot, known.tpot if known else None),
+        ),
         ("Time to first token, mean", _off(serving.ttft, known.ttft if known else None)),
-        ("Tokens/s for one user", f"{float(serving.tokens_per_s_per_user):,.1f}"),
+        (
+            "Tokens/s for one user",
+            per_token(best) if one else f"{float(serving.tokens_per_s_per_user):,.1f}",
+        ),
         ("Tokens/s, all replicas", f"{float(serving.tokens_per_s) * replicas:,.0f}"),
         ("Tokens/s per GPU", f"{float(serving.tokens_per_s_per_gpu):,.0f}"),
         ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
@@ -226,7 +236,7 @@ def _row(found: Plan) -> tuple[str, ...]:
     return (
         str(found.layout),
         f"{found.gpus}",
-        written_time(float(serving.tpot)),
+        per_token(found),
         written_time(float(serving.ttft)),
         f"{float(serving.tokens_per_s_per_gpu):,.0f}",
         f"{int(found.memory.capacity):,}",
@@ -242,7 +252,7 @@ def _bought(rung: Rung) -> tuple[str, ...]:
         return (rung.meaning, "none of the sizes tried", "", "", "", "")
     size = (f"{rung.meaning}. {rung.note}" if rung.note else rung.meaning, f"{rung.gpus}", rung.layout)
     if not rung.purchases:
-        return (*size, "none in the catalogue", "", "")
+        return (*size, rung.unsold, "", "")
     first = rung.purchases[0]
     price = "not published" if first.price is None else f"{first.price:,.2f}"
     return (

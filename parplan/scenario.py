@@ -107,7 +107,8 @@ class Scenario(Value):
     utilization: float = Field(default=0, ge=0, le=100, allow_inf_nan=False)
     """Share of GPU memory the engine takes, percent. 0: the engine's default."""
     slots: int = Field(default=0, ge=0, le=65_536)
-    """Sequences one data rank runs at once (vLLM max_num_seqs). 0: the engine's default."""
+    """Sequences one data rank runs at once (vLLM max_num_seqs). 0: the engine's default, or as many as it takes for all
+    requests where that is more; the launch command says so then."""
     step_tokens: int = Field(default=0, ge=0, le=10_000_000)
     """Tokens of one step (vLLM max_num_batched_tokens). 0: the engine's default."""
     images: bool = True
@@ -313,6 +314,7 @@ def settings_of(scenario: Scenario) -> Settings:
     return Settings(
         utilization=scenario.utilization / 100 or None,
         max_num_seqs=scenario.slots or None,
+        at_once=scenario.concurrency,
         max_batched_tokens=scenario.step_tokens or None,
         drafts=scenario.draft,
         prefix_caching=scenario.prefix > 0,
@@ -367,7 +369,7 @@ def problem_of(scenario: Scenario) -> Problem:
             draft=scenario.draft,
             acceptance=scenario.acceptance / 100,
             ttft=scenario.ttft * MS or None,
-            tpot=scenario.tpot * MS or None,
+            tpot=scenario.tpot * MS or None if scenario.output > 1 else None,
         ),
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),

@@ -24,7 +24,7 @@ class Prefill:
     """One prompt's way through prefill, on one attention replica, and what company costs it."""
 
     chunks: Count
-    """Steps it takes."""
+    """Steps it fills; the last one may be filled in part."""
     latency: Seconds
     """All of them on an idle replica."""
     alone: Seconds
@@ -34,7 +34,7 @@ class Prefill:
     full: Seconds
     """... and one with as many on every one as the engine's step size holds ..."""
     most: Count
-    """... which is this many."""
+    """... which is this many, the last one in part."""
     shared: Seconds
     """What a chunk has in common with the decode step it rides on, and is spent once."""
     replicas: Count
@@ -135,9 +135,13 @@ class Chunked(NamedTuple):
 
 
 def chunked(workload: Workload, *, step_tokens: Count) -> Chunked:
-    """A prompt in chunks of at most one step's tokens, all alike; what the prefix cache holds is skipped."""
+    """A prompt in chunks of a whole step's tokens, the last one a part of a chunk; the prefix cache's part is skipped.
+
+    One token more than a step holds is a chunk more by one token's share, so that no time jumps, or falls, where a
+    prompt grows beyond a step.
+    """
     new = workload.new_tokens
-    chunks = np.ceil(new / step_tokens)
+    chunks = np.maximum(new / step_tokens, 1.0)
     tokens = new / chunks
     return Chunked(new, chunks, tokens, workload.prompt - new + (new - tokens) / 2)
 
@@ -151,7 +155,7 @@ def prefill(
     engine mixes prompts into decode steps, kernels are launched once for both and in time, and arithmetic that waits
     for weights in decode works on the prompt meanwhile.
 
-        latency  step with one chunk x (1 + (chunks - 1) / stages)
+        latency  step with one chunk x (1 + (chunks - 1) / stages) + what launching takes of the last step's empty part
         one      step with one chunk - mixed x what launching one by one adds
         shared   mixed x (launches + arithmetic idle in decode)
 
@@ -161,7 +165,7 @@ def prefill(
     """
     stages = np.asarray(at.layout.pipeline)
     cut = chunked(workload, step_tokens=step_tokens)
-    chunks, most = cut.chunks, np.maximum(1.0, np.floor(step_tokens / cut.new))
+    chunks, most = cut.chunks, np.maximum(1.0, step_tokens / cut.new)
     data = np.asarray(at.layout.data)
     # [3, layouts, 1]: one chunk on every attention replica, as many as a step holds on every one, one on a single one
     step = prefill_step(
@@ -175,10 +179,11 @@ def prefill(
     one, full, alone = np.asarray(step.total)
     mixed = at.speed.mixed
     eager = mixed * (step.launch - decode.launch)
+    unfilled = (np.ceil(chunks) - chunks) * (step.launch + step.engine)
     hidden = np.minimum(decode.idle, np.asarray(step.linear + step.experts)[0])
     return Prefill(
         chunks=chunks,
-        latency=one * (1 + (chunks - 1) / stages),
+        latency=one * (1 + (chunks - 1) / stages) + unfilled / stages,
         alone=(alone - eager) / stages,
         one=(one - eager) / stages,
         full=(full - eager) / stages,
@@ -211,7 +216,7 @@ def serve(
         b     (running / data - 1) chunks / s, chunks beside it per decode step
         e     (running - 1) / data chunks / s, chunks everywhere, for each replica
         tpot  (decode + held up by b, e - (1 - 1 / s) saved by b, e) / t
-        ttft  waiting + prefill + half a decode step and one per chunk, as far as others decode + their prompts
+        ttft  waiting + prefill + half a decode step and one per started chunk, as far as others decode + their prompts
 
     Args:
         concurrency: [batches].
@@ -238,10 +243,10 @@ def serve(
         others / 2, others / (others + 1)
     )  # some of the replicas have two while others have one
     decoding = company * after_first / (prompt.latency + after_first)
-    first = prompt.latency + decoding * (0.5 + prompt.chunks) * decode.total + shared
+    first = prompt.latency + decoding * (0.5 + np.ceil(prompt.chunks)) * decode.total + shared
     requests_per_s = running / (first + (workload.output - 1) * tpot)
     waiting = np.maximum(concurrency - running, 0.0)
-    together = np.minimum(prompt.most, others + 1)
+    together = np.minimum(np.floor(prompt.most), others + 1)
     each = prompt.chunks * prompt.time(together) / together
     tokens_per_s = requests_per_s * workload.output
     return Serving(

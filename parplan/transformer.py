@@ -203,6 +203,11 @@ class Transformer(Value):
         return any(block.experts for block in self.blocks)
 
     @property
+    def main_component(self) -> Component:
+        """The component with most of the weights."""
+        return "routed_experts" if self.is_moe else "dense_ffn"
+
+    @property
     def heads(self) -> tuple[int, ...]:
         """Query heads of every attention kind: tensor widths must divide each."""
         return tuple({mixer.heads for mixer in self.mixers if not isinstance(mixer, Recurrent)})

@@ -1,5 +1,6 @@
 """Ways out of a plan that does not hold every request: single changes of the scenario, each tested to be one."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeAlias
@@ -12,6 +13,7 @@ from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, runnable
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.layout import CUT_NAMES, GPU_CUTS
+from parplan.objections import largest_percent
 from parplan.planner import Plan, judged
 from parplan.problem import Problem
 from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
@@ -24,6 +26,8 @@ Change: TypeAlias = tuple[str, dict[str, Any]]
 """Words, and the fields that change."""
 Alternatives: TypeAlias = tuple[Change, ...]
 """Changes of one kind, the mildest first; the first that works is enough."""
+RETOLD = frozenset({"slots", "step_tokens", "utilization"})
+"""Fields that only tell the engine otherwise."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class WayOut:
     """The answer in one sentence then."""
     price: float
     """USD per hour of the cheapest machines that hold every request then; infinite where no price is known."""
+    retold: bool
+    """Only the engine is told otherwise: nothing is bought, and requests and formats stay."""
 
     @property
     def gpus(self) -> int:
@@ -49,13 +55,15 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
     planned and holds.
 
-    Meant for answers that do not: other cuts than the user fixed, smaller formats, a larger share of memory, as many
-    or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first
-    counts.
+    Meant for answers that do not: more sequence slots, a share of memory the driver context fits beside, other cuts
+    than the user fixed, smaller formats, a larger share of memory, as many or as long requests as do fit, more GPUs,
+    larger GPUs of the same vendor. Of two ways to the same plan the first counts.
     """
     scenario, seen = answer.scenario, [answer.result.problem]
     found: list[WayOut] = []
     for alternatives in (
+        *_more_slots(scenario),
+        *_smaller_share(answer),
         *_recut(scenario),
         *_smaller(scenario),
         *_fewer_or_shorter(answer),
@@ -67,10 +75,15 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
             if problem in seen or not could_hold(problem):
                 continue
             seen.append(problem)
-            if way := _held(words, changed, problem):
+            if way := _held(words, changed, problem, retold=change.keys() <= RETOLD):
                 found.append(way)
                 break
     return tuple(sorted(found, key=lambda way: (way.price, way.gpus)))
+
+
+def foremost(ways: Iterable[WayOut], *, most: int = 3) -> tuple[WayOut, ...]:
+    """The few to show: those that only tell the engine otherwise, then the cheapest."""
+    return tuple(sorted(ways, key=lambda way: not way.retold)[:most])
 
 
 def could_hold(problem: Problem) -> bool:
@@ -86,8 +99,12 @@ def could_hold(problem: Problem) -> bool:
     return weights + problem.workload.concurrency * each <= gpus * problem.gpu.memory
 
 
-def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
-    """The change as a way out. None: it is none."""
+def _held(words: str, changed: Scenario, problem: Problem, *, retold: bool) -> WayOut | None:
+    """The change as a way out. None: it is none.
+
+    Args:
+        retold: it only tells the engine otherwise.
+    """
     result = judged(problem, layout=candidate_layouts(problem), concurrency=deciding_batches(problem))
     index, smallest = recommended_index(result), smallest_index(result, among=result.holds)
     if index is None or smallest is None:
@@ -95,7 +112,31 @@ def _held(words: str, changed: Scenario, problem: Problem) -> WayOut | None:
     best = result.plan(index)
     bought = purchases(offers(changed, gpu=problem.gpu), gpu=problem.gpu, gpus=int(result.gpus[smallest]))
     price = next((purchase.price for purchase in bought if purchase.price is not None), inf)
-    return WayOut(words, changed, best, verdict(result, best), price)
+    return WayOut(words, changed, best, verdict(result, best), price, retold)
+
+
+def _more_slots(scenario: Scenario) -> tuple[Alternatives, ...]:
+    """A sequence slot for every request, where the user set fewer, and a step with a token for each."""
+    asked = scenario.concurrency
+    fewer = {name for name in ("slots", "step_tokens") if 0 < getattr(scenario, name) < asked}
+    if not fewer:
+        return ()
+    change = {"slots": asked} | ({"step_tokens": asked} if "step_tokens" in fewer else {})
+    return (((f"let {asked:,} sequences run at once", change),),)
+
+
+def _smaller_share(answer: Answer) -> tuple[Alternatives, ...]:
+    """Shares of memory that leave room for the driver context, where layouts fail for want of that: the one that does
+    for all of them first, which costs some cache, then larger ones."""
+    result = answer.result
+    failing = np.flatnonzero(result.errors["share"])
+    shares = {largest_percent(result.plan(index).memory) for index in failing.tolist()}
+    found = tuple(
+        (f"let the engine take at most {share} % of each GPU", {"utilization": share})
+        for share in sorted(shares)
+        if share > 0
+    )
+    return (found,) if found else ()
 
 
 def _recut(scenario: Scenario) -> tuple[Alternatives, ...]:

@@ -15,6 +15,8 @@ from parplan.units import Counts, Mask, counted, written_time
 from parplan.workload import Workload
 
 NOTHING = "nothing fits"
+MOST_AT_ONCE = 4096
+"""Requests at once up to which recommendations are looked for."""
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
@@ -54,7 +56,8 @@ def _cell(result: Result) -> Cell:
     index = recommended_index(result)
     if index is None:
         return Cell(None)
-    layout, workload = result.layout.one(index), result.problem.workload
+    found, workload = result.plan(index), result.problem.workload
+    layout = found.layout
     if result.does_job[index]:
         return Cell(layout)
     times = (
@@ -68,9 +71,7 @@ def _cell(result: Result) -> Cell:
             for values, target, what in times
             if target and (taken := float(result.at_asked(values)[index])) > target
         ),
-        waits=""
-        if result.holds[index]
-        else f"holds {int(result.at_asked(result.memory.capacity)[index]):,} of {workload.concurrency:,} requests",
+        waits="" if result.holds[index] else found.runs.removesuffix(" at once"),
     )
 
 
@@ -89,21 +90,22 @@ def winner_map(problem: Problem, *, prompts: Sequence[int]) -> WinnerMap:
     """Where which layout is recommended, and where it does not do the job; one vectorised plan per prompt length serves
     all concurrencies."""
     results = [solve(_changed(problem, prompt=prompt)) for prompt in prompts]
-    cells = (
-        tuple(_cell(result.asking(batch)) for batch in range(result.concurrency.size)) for result in results
-    )
-    return WinnerMap(tuple(prompts), results[0].concurrency, tuple(cells))
+    concurrency = results[0].concurrency[results[0].concurrency <= MOST_AT_ONCE]
+    cells = (tuple(_cell(asked) for asked in result.asking_each(most=MOST_AT_ONCE)) for result in results)
+    return WinnerMap(tuple(prompts), concurrency, tuple(cells))
 
 
 def _changed(problem: Problem, **fields: float | None) -> Problem:
-    return replace(problem, workload=problem.workload.model_copy(update=fields))
+    """A problem with another workload, and slots for as many requests."""
+    workload = problem.workload.model_copy(update=fields)
+    return replace(problem, workload=workload, settings=problem.settings.running(workload.concurrency))
 
 
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
     """Concurrencies of the grid at which the recommendation changes, with the new one; the first entry is the start."""
     found: list[tuple[int, str]] = []
-    for batch, concurrency in enumerate(result.concurrency):
-        name = winner(result.asking(batch))
+    for concurrency, asked in zip(result.concurrency, result.asking_each(most=MOST_AT_ONCE), strict=False):
+        name = winner(asked)
         if not found or found[-1][1] != name:
             found.append((int(concurrency), name))
     return tuple(found)

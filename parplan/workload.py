@@ -39,6 +39,11 @@ class Workload(Value):
     """Target for the time per output token, seconds. None: no target."""
 
     @property
+    def one_token(self) -> bool:
+        """Whether a request ends with its first token: there is no time per token then, and no target for it."""
+        return self.output == 1
+
+    @property
     def length(self) -> int:
         """Tokens a request holds in the cache when it ends."""
         return self.prompt + self.output

@@ -1,16 +1,19 @@
 """The answers a good engineer would give, on the examples people argue about."""
 
+import dataclasses
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from parplan import Answer, Scenario, catalog, plan
+from parplan.advice import per_token, reasons
 from parplan.balance import balance
 from parplan.choice import candidates
 from parplan.layout import Layout
 from parplan.planner import Plan
-from parplan.units import GIB
+from parplan.units import GIB, written_time
 from parplan.ways_out import ways_out
 from parplan.work import experts_held
 
@@ -189,10 +192,10 @@ def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> N
 
 
 def test_the_ladder_never_goes_down() -> None:
-    """One replica that does more is never smaller. Several small ones may be, so the last rung is another matter."""
+    """What does more is never smaller; `test_ladder` has the whole law."""
     for model in (LLAMA, BIG_LLAMA, DEEPSEEK):
         answer = plan(Scenario(model=model, weights="fp8", gpu="h200-sxm", tpot=40, budget=64))
-        sizes = [rung.gpus for rung in answer.advice.ladder[:-1] if rung.gpus]
+        sizes = [rung.gpus for rung in answer.advice.ladder if rung.gpus]
         assert sizes == sorted(sizes)
 
 
@@ -231,13 +234,13 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             Scenario(model="Qwen/Qwen3-4B", gpu="rtx-4090", concurrency=4),
             1,
             1,
-            "1, as many as the full answer",
+            "1 GPU, as many as the full answer",
         ),
         (
             Scenario(ttft=500, tpot=30),
             2,
             4,
-            "2 hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
+            "2 GPUs hold every request (TP2): 31 ms per token, 173 ms to the first: too slow for the targets. "
             "The full answer is 4.",
         ),
         (
@@ -252,7 +255,7 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             16,
             "No cut into 10 is tried; the next is 12. 12 GPUs would do (TP4 PP3); sold in machines of 8, they are 16.",
         ),
-        (Scenario(tpot=1), 2, 8, "2 hold every request; none that was tried meets the targets"),
+        (Scenario(tpot=1), 2, 8, "2 GPUs hold every request; none that was tried meets the targets"),
     ],
     ids=["alike", "targets", "overhead", "whole machines", "no target met"],
 )
@@ -270,7 +273,7 @@ def test_why_the_napkin_and_the_full_answer_differ(
     [
         (
             Scenario(gpu="t4", concurrency=4096, prompt=2_000_000),
-            "171,796, more than the 16 GPUs one replica may use.",
+            "171,796 GPUs, more than the 16 GPUs one replica may use.",
         ),
         (Scenario(tensor=3), "On 3 GPUs, TP3: 64 attention heads do not divide over 3 tensor ranks."),
         (Scenario(concurrency=120, budget=2), "On 2 GPUs, TP2: it holds 112 of 120 requests"),
@@ -449,3 +452,106 @@ def test_the_layout_drawn_is_the_one_named_as_nearest() -> None:
     shown = balance(answer.result.problem, nearest)
     assert "does not come up" in shown.sums
     assert not shown.holds
+
+
+def test_stages_inside_a_rack_are_only_recommended_where_nothing_else_does_the_job() -> None:
+    """Kimi-K3 on twelve GPUs of an NVL72 rack runs without stages too."""
+    answer = plan(Scenario(model="moonshotai/Kimi-K3", gpu="gb200-nvl72"))
+    best, result = answer.advice.recommended, answer.result
+    assert best
+    assert (best.gpus, best.layout.pipeline) == (12, 1)
+    flat = result.holds & (result.layout.pipeline == 1) & (result.gpus == best.gpus)
+    assert flat.any()
+    assert any("sit inside one fast domain" in reason for reason in answer.advice.reasons)
+
+
+KIMI = "moonshotai/Kimi-K2-Instruct-0905"
+
+
+def of_those_that_run(answer: Answer, sentence: str) -> None:
+    """Every layout a sentence gives times of runs all requests, or the sentence says how many it runs."""
+    result = answer.result
+    asked = answer.scenario.concurrency
+    for part in sentence.split(";"):
+        named = [
+            index for index in np.flatnonzero(result.legal).tolist()
+            if re.search(rf"(?<![A-Z0-9] ){re.escape(str(result.layout.one(index)))}(?! [A-Z]+\d)", part)
+        ]  # fmt: skip
+        for index in named:
+            plan_of = result.plan(index)
+            said = f"{plan_of.most:,} of {asked:,} requests at once" in part
+            assert said == (not plan_of.holds), part
+
+
+@pytest.mark.parametrize(
+    ("scenario", "begins"),
+    [
+        (Scenario(model=KIMI, gpu="h200-sxm"), "TP8 EP8 DCP8 gives"),
+        (Scenario(model=DEEPSEEK, gpu="h200-sxm", concurrency=512, prompt=8000), "TP8 EP8 DCP8 gives"),
+        (Scenario(model=DEEPSEEK, gpu="h100-sxm"), "Over two nodes"),
+        (Scenario(model=KIMI, gpu="h100-sxm"), "Stretching"),
+        (Scenario(model=DEEPSEEK, gpu="h100-sxm"), "Stretching"),
+        (Scenario(model=BIG_LLAMA, weights="bf16", gpu="h100-sxm"), "Stretching"),
+    ],
+)
+def test_times_of_layouts_that_run_only_some_requests_are_said_to_be_of_those(
+    scenario: Scenario, begins: str
+) -> None:
+    answer = plan(scenario)
+    (sentence,) = [one for one in answer.advice.reasons if one.startswith(begins)]
+    of_those_that_run(answer, sentence)
+
+
+def test_waiting_for_room_is_not_laid_at_a_layouts_door() -> None:
+    """TP16 of Kimi-K2 on 16 H100 has room for fewer than half of the requests: 32 s to the first are of the queue."""
+    answer = plan(Scenario(model=KIMI, gpu="h100-sxm"))
+    stretched = found(answer, Layout(tensor=16))
+    assert float(stretched.serving.queued) > 0.9 * float(stretched.serving.ttft) > 10
+    sentence = next(one for one in answer.advice.reasons if one.startswith("Stretching"))
+    assert "to the first" not in sentence
+    assert "the others wait" in sentence
+
+
+def test_what_a_cut_of_the_prompt_gains_is_held_against_the_prompt_alone() -> None:
+    """Without waiting, which has to do with room."""
+    answer = plan(
+        Scenario(model=LLAMA, engine="ideal", prompt=100_000, output=500, concurrency=8, context=2, budget=16)
+    )
+    free = plan(answer.scenario.model_copy(update={"context": 0}))
+    cut = next(
+        free.result.plan(index)
+        for index in np.flatnonzero(free.result.legal & (free.result.layout.context == 2)).tolist()
+        if free.result.layout.one(index) == answer.advice.recommended.layout  # type: ignore[union-attr]
+    )
+    (sentence,) = [one for one in reasons(free.result, cut) if "along the sequence" in one]
+    whole = found(free, dataclasses.replace(cut.layout, context=1))
+    assert written_time(float(whole.serving.ttft - whole.serving.queued)) in sentence
+    assert ("at once" in sentence) == (not whole.holds)
+
+
+def test_the_next_sizes_say_how_many_they_run_where_that_is_not_all() -> None:
+    answer = plan(Scenario(weights="bf16", concurrency=2000, budget=32))
+    best = answer.advice.recommended
+    assert best
+    for sentence in answer.advice.alternatives:
+        of_those_that_run(answer, sentence.rpartition("; holds")[0] or sentence)
+
+
+@pytest.mark.parametrize("targets", [{}, {"tpot": 5}, {"ttft": 20_000, "tpot": 5}], ids=str)
+def test_where_a_request_has_one_token_there_is_no_time_per_token(targets: dict[str, float]) -> None:
+    """A target for the second token asks for nothing then."""
+    answer = plan(Scenario(output=1, concurrency=8, **targets))
+    best = answer.advice.recommended
+    assert best
+    assert best.in_time
+    assert f"{written_time(float(best.serving.ttft))} to the only token" in answer.advice.verdict
+    words = (answer.advice.verdict, *answer.advice.reasons, *answer.advice.alternatives)
+    assert not any("per token" in line for line in words)
+    assert per_token(best) == "none"
+    assert "per token, " in plan(Scenario(output=2, concurrency=8)).advice.verdict
+
+
+def test_one_gpu_holds_and_two_hold() -> None:
+    one = plan(Scenario(model="Qwen/Qwen3-8B", concurrency=40, tpot=0.01)).advice.napkin_note
+    assert "1 GPU holds every request; none" in one
+    assert "2 GPUs hold every request; none" in plan(Scenario(tpot=1)).advice.napkin_note

@@ -1,6 +1,7 @@
 """Facts in catalogs/: known values, the usual traps, and that everything has a source and a date."""
 
 import csv
+import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from parplan import catalog
 from parplan.formats import Format
 from parplan.hardware import FALLBACK, Gpu, Instance
+from parplan.instances import purchases
 from parplan.units import GB, GIB
 
 TERA, GIGA = 1e12, 1e9
@@ -295,10 +297,9 @@ LISTED = Path(__file__).parent / "data" / "instances.csv"
 """Every machine met while the catalogue was collected (2026-11-29): its name here, or why it is left out."""
 LEFT_OUT = {
     "no GPU": 11,
-    "one third-party list only": 16,
+    "one third-party list only": 11,
     "peaks of the GPU not found": 6,
-    "sold from 256 GPUs up": 2,
-    "GPUs per size not found": 1,
+    "GPUs per size not found": 5,
     "no longer sold": 1,
 }
 
@@ -309,7 +310,7 @@ def test_every_machine_met_is_here_or_left_out_for_a_reason() -> None:
     assert Counter(row["left_out"] for row in rows if not row["catalogued"]) == LEFT_OUT
     here = {(machine.provider, machine.name): machine for machine in MACHINES}
     found = [(here[row["provider"], row["catalogued"]], row) for row in rows if row["catalogued"]]
-    assert len(found) == 158
+    assert len(found) == 161
     for machine, row in found:
         assert not row["left_out"]
         assert machine.gpus == int(row["gpus"]) or "per GPU" in (row["listed"] + machine.note), machine.name
@@ -324,3 +325,32 @@ def test_prices_rest_on_the_provider_or_on_two_lists() -> None:
         texts = [source.text for source in machine.sources]
         if machine.price is not None and not any(name in text for text in texts for name in own):
             assert len(texts) >= 2, machine.name
+
+
+def test_no_machine_is_made_up() -> None:
+    """A price per GPU alone makes no machine: its sizes have a source, or it is said to be missing."""
+    assert not [one.name for one in MACHINES if re.fullmatch(r"\d+x-[a-z0-9-]+", one.name)]
+    assert not [one.name for one in MACHINES if "were not read" in one.note]
+    missing = catalog.unsized()
+    assert set(missing["Hyperstack"]) == {"b200-sxm", "b300-sxm", "h200-sxm", "rtx-pro-6000-server"}
+    for provider, gpus in missing.items():
+        assert set(gpus) <= set(GPUS)
+        assert not [one for one in MACHINES if one.provider == provider and one.gpu in gpus]
+
+
+def test_one_price_per_gpu_is_the_same_in_every_size() -> None:
+    """Crusoe, Hyperstack, DigitalOcean and Hot Aisle publish one price per GPU, whatever the machine."""
+    for provider in ("Crusoe", "Hyperstack", "DigitalOcean", "Hot Aisle", "Nebius", "Together AI"):
+        each: dict[str, set[float]] = {}
+        for one in (one for one in MACHINES if one.provider == provider and one.price):
+            each.setdefault(one.gpu, set()).add(round(float(one.price or 0) / one.gpus, 6))
+        assert each
+        assert all(len(prices) == 1 for prices in each.values()), provider
+
+
+def test_a_cluster_is_sold_from_its_smallest_size_up() -> None:
+    """Together AI rents H200 from 256 GPUs up: one replica of eight pays for all of them."""
+    cluster = next(one for one in MACHINES if one.name == "cluster-8x-h200-sxm")
+    (found,) = purchases([cluster], gpu=GPUS["h200-sxm"], gpus=8)
+    assert found.gpus == 256
+    assert found.price == pytest.approx(256 * 5.99)

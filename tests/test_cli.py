@@ -186,6 +186,22 @@ def test_a_plan_for_people_says_what_a_rate_takes(capsys: pytest.CaptureFixture[
     assert "Load:" not in capsys.readouterr().out
 
 
+def test_plan_says_what_each_step_takes_and_where_nobody_sells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("plan", "model=Qwen/Qwen3-8B", "gpu=h20", "concurrency=4")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    steps = [line for line in lines if line.startswith(("loads: ", "holds: ", "survives: "))]
+    assert [line.partition(".")[0] for line in steps] == [
+        "loads: 1 GPU: TP1",
+        "holds: 1 GPU: TP1",
+        "survives: 2 GPUs: 2 × TP1",
+    ]
+    assert all("Nobody in the catalogue sells this GPU." in line for line in steps)
+    assert main(("plan", "model=Qwen/Qwen3-8B", "gpu=h20", "concurrency=4", "gpu_hour=2")) == 0
+    assert "holds: 1 GPU: TP1; from 1 × yours 1-GPU machine at 2.00 USD/h." in capsys.readouterr().out
+    assert main(("plan", "model=Qwen/Qwen3-8B", "gpu=h20", "concurrency=4", "output=1")) == 0
+    assert " s per token" not in capsys.readouterr().out
+
+
 def test_a_setting_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gpu is given 2 times" in complaint(capsys, "plan", "gpu=l4", "gpu=h100-sxm")
     assert "gpu is given 2 times" in complaint(capsys, "plan", "?gpu=l4&gpu=h100-sxm")

@@ -65,3 +65,17 @@ def test_a_plan_is_as_fast_as_itself() -> None:
     assert compared(one, one).sentences(first="A", second="B") == (
         "A and B take equally long per token. Both have the same room for KV on each GPU."
     )
+
+
+def test_who_runs_only_some_of_the_requests_is_said_to() -> None:
+    """A layout that keeps most of them waiting is no faster for that."""
+    result = plan(Scenario(model="moonshotai/Kimi-K2-Instruct-0905", gpu="h200-sxm", budget=8)).result
+    index = {str(result.layout.one(i)): i for i in range(result.shape[0])}
+    holds, short = result.plan(index["TP8 EP8 DCP8"]), result.plan(index["TP8"])
+    assert holds.holds
+    assert short.legal
+    assert not short.holds
+    for words in (compared(holds, short).words, compared(short, holds).words):
+        assert f"TP8 holds {short.most} of 64 requests at once" in words
+        assert "the others wait" in words
+    assert "the others wait" not in compared(holds, holds).words

@@ -138,9 +138,9 @@ def test_every_rung_explains_its_size_energy_and_bill(answer: Answer) -> None:
     gpu = answer.result.problem.gpu
     for rung in answer.advice.ladder:
         rows = {
-            prices.machines(one): buy_tab._offer(rung, one, answer.scenario)
-            for one in rung.purchases
-            if one.price is not None
+            prices.machines(one.purchase): buy_tab._offer(rung, one, answer.scenario)
+            for one in rung.offers
+            if one.purchase.price is not None
         }
         opened = buy_tab.explained(rung, answer)
         assert set(opened) == (set(rows) or ({""} if rung.plan else set()))
@@ -183,9 +183,7 @@ def test_every_row_of_the_hardware_is_explained(scenario: Scenario, *, filled: b
     answer = plan(scenario.model_copy(update={"replicas": 3}))
     seen = 0
     for found in plans_across(answer.scenario).values():
-        option = hardware_tab.Option(
-            found, hardware_tab._bill(found, answer.offers, answer.scenario, filled=filled)
-        )
+        option = hardware_tab.of(found, answer.offers, answer.scenario, filled=filled)
         row: dict[str, Any] = dict(hardware_tab._row(option))
         there = answer.scenario.on(found.gpu.name)
         for column, figure in hardware_tab.explained(option, scenario=there, filled=filled).items():

@@ -20,6 +20,7 @@ from parplan.validate import engine_named, published_in, transformer_named, weig
 from parplan.workload import Workload
 
 FORMATS = catalog.formats()
+KERNELS = "decode-context-kernels"
 
 
 def problem(
@@ -132,6 +133,26 @@ def test_what_is_unwise_is_a_warning(model: str, layout: Layout, rule: str) -> N
     assert rules_broken(problem(model, weights), layout)[rule] == "warning"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "layout", "inside"),
+    [
+        ("h100-sxm", Layout(tensor=4, pipeline=2), True),
+        ("h100-sxm", Layout(tensor=8, pipeline=2), False),
+        ("gb200-nvl72", Layout(tensor=2, pipeline=2), True),
+        ("gb200-nvl72", Layout(tensor=4, pipeline=3), True),  # three trays of four, one NVLink domain
+        ("gb200-nvl72", Layout(tensor=8, pipeline=9), True),
+        ("gb200-nvl72", Layout(tensor=8, pipeline=10), False),
+        ("l40s", Layout(tensor=2, pipeline=2), False),  # PCIe: no fast domain to be inside of
+    ],
+)
+def test_stages_are_inside_wherever_all_their_gpus_share_fast_links(
+    gpu: str, layout: Layout, *, inside: bool
+) -> None:
+    found = rules_broken(problem("meta-llama/Meta-Llama-3.1-405B", "fp8", gpu=gpu), layout)
+    assert ("pipeline-inside" in found) == inside
+    assert not {"pipeline-inside", "pipeline-needless"} <= found.keys()
+
+
 def test_fp8_on_a_gpu_without_fp8_is_weight_only() -> None:
     llama = problem("meta-llama/Llama-3.3-70B-Instruct", "fp8", gpu="a100-sxm-80")
     assert rules_broken(llama, Layout(tensor=4))["weight-only"] == "warning"
@@ -235,6 +256,48 @@ def test_a_cache_is_cut_along_the_sequence_where_vllm_can(
 ) -> None:
     found = rules_broken(problem(model, gpu="h200-sxm", engine=engine), layout)
     assert {name for name in found if name.startswith("decode-context")} == ({rule} if rule else set())
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "model", "layout", "rule"),
+    [
+        # ROCM_AITER_MLA_SPARSE is the only backend there, and cannot; issue 57228 is this very deployment
+        ("vllm", "mi325x", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=4), KERNELS),
+        ("vllm", "mi355x", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=2), KERNELS),
+        # dense latent attention can on every GPU: TRITON_MLA, ROCM_AITER_MLA
+        ("vllm", "mi300x", "deepseek-ai/DeepSeek-V3", Layout(tensor=8, decode_context=8), None),
+        ("vllm-0.17", "mi300x", "deepseek-ai/DeepSeek-V3", Layout(tensor=8, decode_context=8), None),
+        # no backend of AMD's for grouped queries can; FLASH_ATTN and FLASHINFER can, from Ampere on
+        ("vllm", "mi300x", "Qwen/Qwen3-235B-A22B", Layout(tensor=8, decode_context=2), KERNELS),
+        ("vllm", "a100-sxm-80", "Qwen/Qwen3-235B-A22B", Layout(tensor=8, decode_context=2), None),
+        ("vllm", "v100-sxm-32", "Qwen/Qwen3-30B-A3B", Layout(tensor=8, decode_context=2), KERNELS),
+        # FLASHINFER_MLA_SPARSE_SM120 cannot, FLASHMLA_SPARSE can since 0.21 at the earliest
+        ("vllm", "rtx-pro-6000-server", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=8), KERNELS),
+        ("vllm", "b200-sxm", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=8), None),
+        ("vllm-0.17", "b200-sxm", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=8), KERNELS),
+        # MINIMAX_M3_SPARSE cannot anywhere
+        ("vllm", "h200-sxm", "MiniMaxAI/MiniMax-M3", Layout(tensor=8, decode_context=2), KERNELS),
+        ("ideal", "mi325x", "zai-org/GLM-5.3-FP8", Layout(tensor=8, decode_context=4), None),
+    ],
+)  # fmt: skip
+def test_a_cache_is_cut_along_the_sequence_where_kernels_can(
+    engine: str, gpu: str, model: str, layout: Layout, rule: str | None
+) -> None:
+    """vLLM, table of attention backends, column DCP."""
+    of = problem(model, gpu=gpu, engine=engine)
+    found = {name for name, severity in rules_broken(of, layout).items() if severity == "error"}
+    assert {name for name in found if name.startswith("decode-context")} == ({rule} if rule else set())
+    whole_cache = replace(layout, decode_context=1)
+    assert "decode-context-kernels" not in rules_broken(of, whole_cache)
+
+
+def test_reports_of_wrong_answers_are_passed_on() -> None:
+    """Sparse latent attention with a cut cache: vLLM issue 54300; dense has no such report."""
+    cut = Layout(tensor=8, decode_context=4)
+    for model, warned in (("zai-org/GLM-5.3-FP8", True), ("deepseek-ai/DeepSeek-V3", False)):
+        found = rules_broken(problem(model, gpu="b200-sxm"), cut)
+        assert found.get("decode-context-sparse") == ("warning" if warned else None)
+        assert "decode-context-sparse" not in rules_broken(problem(model, gpu="b200-sxm"), Layout(tensor=8))
 
 
 def test_copies_of_experts_need_whole_experts() -> None:

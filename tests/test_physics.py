@@ -125,23 +125,46 @@ def test_a_token_takes_no_less_time_with_more_requests(
     assert never_falls(np.asarray(found.ttft))
 
 
-@given(model=models, gpu=gpus, engine=engines, layout=layouts, workload=workloads, concurrency=counts)
-def test_a_token_takes_no_less_time_after_a_longer_prompt(
-    model: str, gpu: str, engine: str, layout: Layout, workload: Workload, concurrency: int
+@given(
+    model=models,
+    gpu=gpus,
+    engine=engines,
+    layout=layouts,
+    workload=workloads,
+    concurrency=counts,
+    prompt=st.integers(min_value=16, max_value=100_000),
+    step=st.sampled_from([512, 2048, 4096, 8192, 16_384]),
+)
+def test_times_never_fall_as_the_prompt_grows(
+    model: str,
+    gpu: str,
+    engine: str,
+    layout: Layout,
+    workload: Workload,
+    concurrency: int,
+    prompt: int,
+    step: int,
 ) -> None:
-    """Decode steps; what prompts add falls a little where one more token makes two chunks of one."""
-    times = [
+    """By one token at any length, across every border of a step, and by much."""
+    lengths = [prompt, prompt + 1, *(step * full + over for full in (1, 2, 5) for over in (-1, 0, 1, 2))]
+    found = [
         served(
             model,
             on=catalog.gpus()[gpu],
             by=catalog.engines()[engine],
             layout=layout,
-            workload=workload.model_copy(update={"prompt": workload.prompt * longer}),
+            workload=workload.model_copy(update={"prompt": length, "prefix_hit": 0.0}),
             concurrency=concurrency,
-        ).decode.total
-        for longer in (1, 2, 5, 20)
+            settings=Settings(max_batched_tokens=step),
+        )
+        for length in sorted(lengths)
     ]
-    assert never_falls(np.array(times, dtype=float).ravel())
+    for time in (
+        [one.decode.total for one in found],
+        [one.tpot for one in found],
+        [one.ttft for one in found],
+    ):
+        assert never_falls(np.array(time, dtype=float).ravel())
 
 
 @given(

@@ -16,7 +16,7 @@ STAGES_AHEAD = {"model": "deepseek-ai/DeepSeek-V3.1", "weights": "native", "gpu"
                 "prompt": 4096, "budget": 16}  # fmt: skip
 """By the formulas stages inside one node are ahead of what is recommended."""
 EVERYTHING = ("Asked", "Answer", "Why", "Memory of the fullest GPU", "Next best", "With more GPUs",
-              "Layouts that do it, best first", "What to buy for one replica", "On a napkin", "Assumed",
+              "Layouts that do it, best first", "What to buy for the requests of one replica", "On a napkin", "Assumed",
               "Sources")  # fmt: skip
 
 
@@ -105,7 +105,9 @@ def test_the_recommended_layout_is_listed_first(asked: dict[str, Any], objective
 )
 def test_it_can_be_written_of_any_answer_and_its_tables_are_rectangular(scenario: Scenario) -> None:
     text = report(plan(scenario), link=LINK, written=DAY)
-    assert {"Asked", "What to buy for one replica", "Assumed", "Sources"} <= set(sections(text))
+    assert {"Asked", "What to buy for the requests of one replica", "Assumed", "Sources"} <= set(
+        sections(text)
+    )
     for body in sections(text).values():
         widths = {line.replace("\\|", "").count("|") for line in body.splitlines() if line.startswith("|")}
         assert len(widths) <= 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import gamma
 
 from parplan import catalog
 from parplan.attention import attended, attended_in_total
@@ -312,6 +313,21 @@ def test_experts_touched(tokens: int, expert: int) -> None:
     assert even == pytest.approx(held * (1 - (1 - 8 / 128) ** tokens))
     assert 0 < skewed <= even <= min(held, 8 * tokens / expert) + 1e-9
     assert float(experts_touched(experts, tokens=1e9, layout=layout, skew=0.0)) == pytest.approx(held)
+
+
+@pytest.mark.parametrize("skew", [0.5, 2.97, 4.48])
+@pytest.mark.parametrize("tokens", [1, 16, 300])
+def test_experts_touched_are_a_mean_over_their_popularity(skew: float, tokens: int) -> None:
+    """By quadrature over a gamma distribution, and as README.md writes it; little skew comes to the even one."""
+    experts, alone = Experts(count=128, chosen=8, inputs=1, width=1), Layout()
+    touched, least = (
+        float(experts_touched(experts, tokens=tokens, layout=alone, skew=one)) for one in (skew, 1e-9)
+    )
+    x = -tokens * np.log(1 - 8 / 128)
+    popular = gamma(1 / skew, scale=skew).ppf((np.arange(200_000) + 0.5) / 200_000)
+    assert touched == pytest.approx(128 * float(np.mean(1 - np.exp(-x * popular))), rel=1e-3)
+    assert touched == pytest.approx(128 * (1 - (1 + skew * x) ** (-1 / skew)))
+    assert least == pytest.approx(128 * (1 - (1 - 8 / 128) ** tokens), rel=1e-5)
 
 
 def test_experts_of_an_expert_parallel_group_are_read_once() -> None:

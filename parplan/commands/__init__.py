@@ -5,7 +5,12 @@ Flags follow each engine's source at the version named in `Launch.checked`. A la
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from parplan import catalog
+from parplan.calibration import Engine
 from parplan.commands.sglang import Sglang
 from parplan.commands.start import (
     HUB_ID,
@@ -23,9 +28,12 @@ from parplan.commands.start import (
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
 from parplan.layout import Layout
-from parplan.memory import Memory
+from parplan.memory import Memory, default_slots, limits, tier_value
 from parplan.mixers import Compressed
+from parplan.objections import BY_NAME
+from parplan.planner import case_of, evaluate
 from parplan.problem import Problem
+from parplan.units import Array
 
 __all__ = [
     "CONFIG_FILE",
@@ -97,12 +105,17 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
     if refusal:
         return Launch(engine_name, cannot=refusal, checked=checked)
     source, own = checkpoint(problem, online=dialect.online), engine_name == problem.engine.name
+    engine = problem.engine if own else catalog.engines()[engine_name]
+    fewer = states_for_slots(problem, layout=layout, memory=memory) if own else None
+    if fewer:
+        problem, memory = with_slots(problem, layout=layout, slots=fewer)
     start = Start(
         problem=problem,
         layout=layout,
         checkpoint=source,
         kv=_kv_name(problem, published=source.published, names=dialect.kv),
         utilization=problem.settings.utilization if own else None,
+        **told_apart(problem, layout=layout, engine=engine, planned=memory.slots if own else None),
     )
     commands, config = dialect.commands(start), dialect.config(start)
     loads = own and memory.pool > 0 and memory.longest > 0
@@ -111,9 +124,47 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
         commands=commands,
         config=config,
         expect=dialect.expected(start, memory) if loads else (),
-        notes=notes(start, named=" ".join(commands)),
+        notes=notes(start, named=" ".join(commands), fewer=fewer),
         checked=checked,
     )
+
+
+def told_apart(
+    problem: Problem, *, layout: Layout, engine: Engine, planned: Array | None
+) -> dict[str, int | None]:
+    """Sequence slots and tokens of a step where they are not an engine's default, as fields of `Start`.
+
+    Args:
+        planned: slots of all data ranks. None: as many as the engine would be told.
+    """
+    settings, profile, gpu = problem.settings, engine.memory, problem.gpu
+    known = None if planned is None else int(planned) // int(layout.data)
+    length = problem.workload.length
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length, slots=known)
+    slots, step = int(told.sequences), int(told.batched_tokens)
+    more = slots > default_slots(settings, profile=profile, gpu=gpu)
+    longer = step > tier_value(profile.batched_tokens, gpu=gpu)
+    return {
+        "slots": slots if settings.max_num_seqs or more else None,
+        "step": step if settings.max_batched_tokens or longer else None,
+    }
+
+
+def states_for_slots(problem: Problem, *, layout: Layout, memory: Memory) -> int | None:
+    """Sequence slots with which an engine starts that wants a recurrent state for each; None where its default does, or
+    the user has set them."""
+    rule = BY_NAME["state-slots"]
+    if problem.settings.max_num_seqs or not np.all(rule.broken(case_of(problem, layout=layout, held=memory))):
+        return None
+    return int(memory.states) or None
+
+
+def with_slots(problem: Problem, *, layout: Layout, slots: int) -> tuple[Problem, Memory]:
+    """A problem whose engine is told its sequence slots, and the memory of a layout then."""
+    settings = problem.settings.model_copy(update={"max_num_seqs": slots})
+    changed = replace(problem, settings=settings)
+    held, _ = evaluate(changed, layout=layout, concurrency=np.asarray(problem.workload.concurrency))
+    return changed, held
 
 
 def _unread(problem: Problem, *, dialect: Dialect) -> str:
@@ -140,11 +191,12 @@ def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> 
     return None if wanted == by_itself else names.get(wanted)
 
 
-def notes(start: Start, *, named: str) -> tuple[str, ...]:
+def notes(start: Start, *, named: str, fewer: int | None = None) -> tuple[str, ...]:
     """What a reader has to set, save or know beyond the commands.
 
     Args:
         named: the commands, to see which variables and files they name.
+        fewer: sequence slots below the engine's default, where it does not start with that.
     """
     problem, layout = start.problem, start.layout
     made_for = problem.transformer.context_length
@@ -160,6 +212,11 @@ def notes(start: Start, *, named: str) -> tuple[str, ...]:
             start.length > made_for,
             f"Requests of {start.length:,} tokens exceed the {made_for:,} the model was made for; the engine refuses "
             "them unless it is told otherwise.",
+        ),
+        (
+            fewer is not None,
+            f"More sequence slots than the {fewer or 0:,} set here would want a recurrent state each, and there is no "
+            "room for those: it would not start.",
         ),
         (
             "${HEAD" in named,

@@ -30,7 +30,6 @@ class Sglang(Dialect):
     def commands(self, start: Start) -> tuple[str, ...]:
         """The same on every node but for its rank."""
         layout, settings = start.layout, start.problem.settings
-        slots = settings.max_num_seqs
         options: dict[str, Option] = {
             "--model-path": start.checkpoint.model,
             "--tp-size": more_than_one(layout.width),
@@ -47,8 +46,8 @@ class Sglang(Dialect):
             "--kv-cache-dtype": start.kv,
             "--context-length": start.length,
             "--mem-fraction-static": start.utilization,
-            "--max-running-requests": slots and slots * int(layout.data),
-            "--chunked-prefill-size": settings.max_batched_tokens,
+            "--max-running-requests": start.slots and start.slots * int(layout.data),
+            "--chunked-prefill-size": start.step,
             "--cuda-graph-backend-decode": "disabled" if settings.eager else None,
             "--cuda-graph-backend-prefill": "disabled" if settings.eager else None,
         }

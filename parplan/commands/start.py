@@ -66,6 +66,10 @@ class Start:
     """The engine's name of the KV format. None: the engine's own choice is the right one."""
     utilization: float | None
     """Share of memory, where the user chose one for this very engine."""
+    slots: int | None = None
+    """Sequences of one data rank, where they are not the engine's default."""
+    step: int | None = None
+    """Tokens of one step, likewise."""
 
     @property
     def length(self) -> int:

@@ -41,16 +41,15 @@ class Trtllm(Dialect):
 
     def commands(self, start: Start) -> tuple[str, ...]:
         """One command; over several nodes, Slurm starts one task per GPU."""
-        layout, settings = start.layout, start.problem.settings
-        step = settings.max_batched_tokens or TRTLLM_STEP
+        layout, step = start.layout, start.step or TRTLLM_STEP
         options: dict[str, Option] = {
             "--tp_size": more_than_one(layout.width),
             "--pp_size": more_than_one(layout.pipeline),
             "--ep_size": more_than_one(layout.expert),
             "--gpus_per_node": layout.gpus // start.nodes if start.nodes > 1 else None,
             "--max_seq_len": start.length,
-            "--max_batch_size": settings.max_num_seqs,
-            "--max_num_tokens": settings.max_batched_tokens,
+            "--max_batch_size": start.slots,
+            "--max_num_tokens": start.step,
             "--enable_chunked_prefill": start.problem.workload.prompt > step,
             "--extra_llm_api_options": CONFIG_FILE if self.config(start) else None,
         }

@@ -22,7 +22,7 @@ from parplan.memory.overheads import (
 )
 from parplan.memory.ranks import division, memory, replica_memory, worst_rank
 from parplan.memory.results import Memory, Rank, Ranks
-from parplan.memory.settings import Limits, Settings, limits, tier_value
+from parplan.memory.settings import Limits, Settings, default_slots, limits, step_tokens, tier_value
 
 __all__ = [
     "Limits",
@@ -30,6 +30,7 @@ __all__ = [
     "Rank",
     "Ranks",
     "Settings",
+    "default_slots",
     "division",
     "draft_bytes",
     "encoder_peak_bytes",
@@ -47,6 +48,7 @@ __all__ = [
     "shared_bytes",
     "stage_activation_bytes",
     "stage_graph_bytes",
+    "step_tokens",
     "tier_value",
     "worst_rank",
 ]

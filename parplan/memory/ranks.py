@@ -20,11 +20,14 @@ from parplan.memory.overheads import (
     stage_transfer_bytes,
 )
 from parplan.memory.results import Budget, Charges, Division, Memory, Rank, Ranks
-from parplan.memory.settings import Limits, Settings, limits
+from parplan.memory.settings import Limits, Settings, default_slots, limits
 from parplan.transformer import Transformer
 from parplan.units import Array, Count, Tokens
 from parplan.work import Stages, all_stages, distinct_stages
 from parplan.workload import Workload
+
+MOST_ROUNDS = 12
+"""Numbers of slots tried to find the most there is cache for: as many as halving 4,096 takes."""
 
 
 def stage_budgets(
@@ -71,6 +74,7 @@ def stage_budgets(
         context=context,
         allowance=np.asarray(allowance),
         counted=counted,
+        looked_at=np.asarray(basis),
         reserve=np.asarray((1 - share) * basis),
         pool=np.asarray(share * basis if profile.share_of == "rest" else allowance - held - counted),
         **parts,
@@ -156,15 +160,17 @@ def division(
     length: Tokens,
     settings: Settings,
     weights: dict[Component, Array] | None = None,
+    slots: Count | None = None,
 ) -> Division:
     """How an engine divides the GPUs of pipeline stages.
 
     Args:
         length: of the workload's requests; one, or many that broadcast with the layouts, [...].
         weights: of every stage, where they are not those of the fullest rank.
+        slots: of one data rank, where they are known already, [...].
     """
     profile = engine.memory
-    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length)
+    told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length, slots=slots)
     loaded = weights or loaded_weight_bytes(
         transformer, precision, layout=layout, stages=stages, profile=profile, settings=settings
     )
@@ -242,11 +248,57 @@ def memory(
         concurrency: requests the replica has in hand, [batches] or a scalar; spread over its data ranks.
         settings: engine settings; None: all at their defaults.
     """
-    divided = division(
-        transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout), gpu=gpu,
-        engine=engine, length=workload.length, settings=settings or Settings(),
-    )  # fmt: skip
-    return worst_rank(divided, layout=layout, concurrency=concurrency)
+    told, stages = settings or Settings(), distinct_stages(transformer, layout=layout)
+
+    def held(slots: Count | None) -> Memory:
+        divided = division(
+            transformer, precision, layout=layout, stages=stages, gpu=gpu, engine=engine,
+            length=workload.length, settings=told, slots=slots,
+        )  # fmt: skip
+        return worst_rank(divided, layout=layout, concurrency=concurrency)
+
+    if told.max_num_seqs or told.at_once is None:
+        return held(None)
+    least = default_slots(told, profile=engine.memory, gpu=gpu)
+    return with_useful_slots(held, least=least, data=np.asarray(layout.data))
+
+
+def with_useful_slots(held: Callable[[Count | None], Memory], *, least: Count, data: Count) -> Memory:
+    """The memory of layouts with no more slots than there is cache for, where that is fewer than are asked for.
+
+    Slots take memory of their own, so room for requests falls as they grow: of two numbers of slots, one with room for
+    a request in each and one without, the line between what is left over and what is missing says where to look next.
+    Nobody who sees that 100 of 4,000 fit asks the engine for 4,000.
+
+    Args:
+        held: memory with so many slots of one data rank; None: with as many as are asked for.
+        least: the engine's default, below which there is no need to go.
+        data: ranks, [...].
+    """
+    found = held(None)
+    high, room = found.slots / data, found.capacity / data
+    short = (high > least) & (room < high)
+    if not short.any():
+        return found
+
+    def left(slots: Array) -> Array:
+        return np.asarray(held(slots.astype(int)).capacity / data) - slots
+
+    low, over = np.where(short, np.maximum(room, least), high), np.where(short, room, 0.0) - high
+    under = left(low)
+    low, high = np.where(short & (under < 0), least, low), np.where(short & (under < 0), least + 1, high)
+    for _ in range(MOST_ROUNDS):
+        if np.all(high - low <= 1):
+            break
+        share = under / np.maximum(under - over, 1.0)
+        tried = np.clip(
+            np.floor(low + share * (high - low)), np.minimum(low + 1, high), np.maximum(high - 1, low)
+        )
+        beyond = left(tried)
+        fits = beyond >= 0
+        low, under = np.where(fits, tried, low), np.where(fits, beyond, under)
+        high, over = np.where(fits, high, tried), np.where(fits, over, beyond)
+    return held(np.asarray(low).astype(int))
 
 
 def expert_ranks(transformer: Transformer, *, layout: Layout, more: int) -> tuple[tuple[int, int], ...]:
@@ -282,6 +334,10 @@ def replica_memory(
         layout: a single one.
     """
     settings = settings or Settings()
+    slots = memory(
+        transformer, precision, layout=layout, gpu=gpu, engine=engine, workload=workload, concurrency=concurrency,
+        settings=settings,
+    ).slots  # fmt: skip
     groups = expert_ranks(transformer, layout=layout, more=settings.redundant_experts)
     stages = all_stages(transformer, layout=layout)
     fullest = loaded_weight_bytes(
@@ -290,7 +346,7 @@ def replica_memory(
     divided = [
         division(
             transformer, precision, layout=layout, stages=stages, gpu=gpu, engine=engine,
-            length=workload.length, settings=settings,
+            length=workload.length, settings=settings, slots=np.asarray(slots / layout.data).astype(int),
             weights=with_expert_share(fullest, share=experts / max(groups[0][0], 1)),
         )
         for experts, _ in groups

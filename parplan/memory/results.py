@@ -47,8 +47,10 @@ class Budget:
     """What the engine may fill with weights, what it counts beside them, and cache."""
     counted: Array
     """What it counts against its allowance beside weights and cache: activations, buffers, graphs, by version."""
+    looked_at: Array
+    """The memory it takes its share of."""
     reserve: Array
-    """What it leaves untouched of the memory it looks at: the share it was not given."""
+    """What it leaves untouched of that: the share it was not given."""
     pool: Array
     """What it grants to the cache; negative when the rest does not fit into its allowance."""
 
@@ -66,6 +68,31 @@ class Budget:
     def reserved(self) -> Array:
         """What the engine takes in the end, the whole pool included, asked for or not: what nvidia-smi shows."""
         return self.weights + self.activations + self.overhead + np.maximum(self.pool, 0.0)
+
+    @property
+    def excess(self) -> Array:
+        """What the engine takes more than the GPU has, once the pool and the graphs are there; negative where it does
+        not."""
+        return self.reserved - self.usable
+
+    @property
+    def outside(self) -> Array:
+        """What lies outside the part the engine may fill: the context, and whatever its version does not count."""
+        return self.reserved - self.allowance
+
+    @property
+    def too_large_a_share(self) -> NDArray[np.bool_]:
+        """Whether it overflows only because the engine was given too large a share: with less cache it would not."""
+        return np.asarray(self.overflows & (self.pool > self.excess))
+
+    @property
+    def largest_share(self) -> Array:
+        """Share of memory at which the engine no longer takes more than the GPU has; what it is given beyond that is
+        cache.
+
+            (looked at - reserve - excess) / looked at
+        """
+        return (self.looked_at - self.reserve - self.excess) / self.looked_at
 
     @property
     def overflows(self) -> NDArray[np.bool_]:

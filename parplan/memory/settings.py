@@ -25,6 +25,10 @@ class Settings(Value):
     TensorRT-LLM `--kv_cache_free_gpu_memory_fraction`)."""
     max_num_seqs: int | None = Field(default=None, ge=1, le=65_536)
     """Sequences one data rank runs at once."""
+    at_once: int | tuple[int, ...] | None = None
+    """Requests one replica shall run at once: where `max_num_seqs` says nothing, its data ranks are told to take as
+    many between them, if that is more than the engine's default. Several: one for each concurrency that is looked at.
+    None: the default is enough."""
     max_batched_tokens: int | None = Field(default=None, ge=1, le=10_000_000)
     """Tokens of one step."""
     max_length: int | None = Field(default=None, ge=1, le=100_000_000)
@@ -44,6 +48,10 @@ class Settings(Value):
     """Bytes of communication buffers and libraries as a log states them. None: predicted."""
     graphs: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Bytes of recorded CUDA graphs as a log states them. None: predicted."""
+
+    def running(self, requests: int | tuple[int, ...]) -> "Settings":
+        """The same for another number of requests at once, where slots follow it."""
+        return self if self.at_once is None else self.model_copy(update={"at_once": requests})
 
     @property
     def measured(self) -> dict[str, float]:
@@ -110,16 +118,61 @@ def slack_bytes(
     return np.asarray(np.maximum(left, floor))
 
 
+def default_slots(settings: Settings, *, profile: MemoryProfile, gpu: Hardware) -> Count:
+    """Sequences one data rank runs at once when the engine is not told: its default, or one for each token of a step
+    the user has set, where that is fewer and the engine counts so.
+
+    Source: vLLM vllm/engine/arg_utils.py, `_set_default_max_num_seqs_and_batched_tokens_args`, read 2026-11-30.
+    """
+    most = settings.max_batched_tokens if profile.slots_within_step else None
+    return np.minimum(tier_value(profile.sequences, gpu=gpu), most or np.inf).astype(int)
+
+
+def sequence_slots(settings: Settings, *, profile: MemoryProfile, gpu: Hardware, layout: Layout) -> Count:
+    """Sequences one data rank is told to run at once: as set, else the engine's default, or its share of what the
+    replica shall run where that is more.
+
+        max(default, min(at once / data, tokens of a step))
+    """
+    if settings.max_num_seqs:
+        return settings.max_num_seqs
+    most = settings.max_batched_tokens if profile.slots_within_step else None
+    share = np.ceil(np.asarray(settings.at_once or 1) / np.asarray(layout.data))
+    wanted = np.minimum(share, most or np.inf).astype(int)
+    return np.maximum(default_slots(settings, profile=profile, gpu=gpu), wanted)
+
+
+def step_tokens(settings: Settings, *, profile: MemoryProfile, gpu: Hardware) -> Tokens:
+    """Tokens of one step: as set, else the engine's default, or one for each slot where it refuses to start with less.
+
+    Source: vLLM vllm/config/scheduler.py, `SchedulerConfig`, read 2026-11-30: max_num_batched_tokens must be greater
+    than or equal to max_num_seqs.
+    """
+    if settings.max_batched_tokens:
+        return settings.max_batched_tokens
+    slots = (settings.max_num_seqs or settings.at_once or 1) if profile.slots_within_step else 1
+    return np.maximum(tier_value(profile.batched_tokens, gpu=gpu), np.asarray(slots))
+
+
 def limits(
-    settings: Settings, *, profile: MemoryProfile, gpu: Hardware, layout: Layout, length: Tokens
+    settings: Settings,
+    *,
+    profile: MemoryProfile,
+    gpu: Hardware,
+    layout: Layout,
+    length: Tokens,
+    slots: Count | None = None,
 ) -> Limits:
     """Settings with every None replaced by the engine's default for this GPU.
 
     Args:
         length: of the workload's requests, which the engine expects where it is not told otherwise, [...].
+        slots: of one data rank, where they are known already, [...].
     """
-    batched_tokens = settings.max_batched_tokens or tier_value(profile.batched_tokens, gpu=gpu)
-    sequences = settings.max_num_seqs or tier_value(profile.sequences, gpu=gpu)
+    batched_tokens = step_tokens(settings, profile=profile, gpu=gpu)
+    if slots is None:
+        slots = sequence_slots(settings, profile=profile, gpu=gpu, layout=layout)
+    sequences = slots
     graphs = profile.largest_graph
     recorded = np.where(
         np.asarray(layout.tensor) >= WIDE, wide_value(graphs, gpu=gpu), tier_value(graphs, gpu=gpu)

@@ -11,13 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-from parplan.objections.case import Case, Objection, Rule, divisors, joined_gpus, nearest
-from parplan.objections.hard import HARD
+from parplan.objections.case import Case, Objection, Rule, divisors, joined_gpus, nearest, slots_flag
+from parplan.objections.hard import HARD, largest_percent
 from parplan.objections.hardware import HARDWARE, starts
 from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 from parplan.units import Mask
 
 __all__ = [
+    "BY_NAME",
     "CLEAR_GAIN",
     "RULES",
     "Case",
@@ -26,10 +27,12 @@ __all__ = [
     "broken",
     "divisors",
     "joined_gpus",
+    "largest_percent",
     "narrower_tensor",
     "nearest",
     "objection",
     "objections",
+    "slots_flag",
     "starts",
 ]
 

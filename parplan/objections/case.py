@@ -103,3 +103,13 @@ def nearest(name: str, size: int, *, legal: Iterable[int]) -> str:
 def joined_gpus(gpu: Gpu) -> int:
     """GPUs that reach each other without the network."""
     return max(gpu.domain, gpu.node)
+
+
+SLOT_FLAGS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests", "trtllm": "--max_batch_size"}
+"""What sets the sequence slots of an engine, by family."""
+
+
+def slots_flag(engine: Engine) -> str:
+    """What sets the sequence slots of an engine, as words in brackets; empty for one that cannot be started."""
+    flag = SLOT_FLAGS.get(engine.family)
+    return f" ({flag})" if flag else ""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from parplan.memory import Memory
 from parplan.mixers import Compressed, GroupedQuery, Recurrent
 from parplan.objections.case import Case, Rule, always, divisors, listed, size_words, whole
 from parplan.objections.counts import (
@@ -122,6 +123,11 @@ def _decode_context_fix(case: Case) -> str:
     sizes = divisors(tensor, limit=max(tensor // case.transformer.least_kv_heads, 1))
     most = max(size for size in sizes if queries % size == 0)
     return f"Use at most DCP{most}." if most > 1 else "Use DCP1, or a wider tensor group."
+
+
+def largest_percent(held: Memory) -> int:
+    """Largest whole percent of memory at which an engine takes no more than a GPU has, of a single layout."""
+    return whole(np.floor(100 * np.asarray(held.largest_share) + 1e-9))
 
 
 def _unknown_cuts(case: Case) -> list[str]:
@@ -314,9 +320,40 @@ HARD: tuple[Rule, ...] = (
         "catalogue: network",
     ),
     Rule(
+        "slots-step",
+        "error",
+        lambda c: (
+            c.engine.memory.slots_within_step
+            and bool(c.settings.max_num_seqs and c.settings.max_batched_tokens)
+            and (c.settings.max_num_seqs or 0) > (c.settings.max_batched_tokens or 0)
+        ),
+        lambda c: (
+            f"{c.settings.max_num_seqs:,} sequence slots are more than the {c.settings.max_batched_tokens:,} tokens of "
+            f"one step, and {c.engine.label} refuses to start so."
+        ),
+        lambda c: (
+            f"Let a step have {c.settings.max_num_seqs:,} tokens, or leave one of the two to the engine."
+        ),
+        "vLLM config/scheduler.py: max_num_batched_tokens must be greater than or equal to max_num_seqs",
+    ),
+    Rule(
+        "share",
+        "error",
+        lambda c: c.memory.too_large_a_share,
+        lambda c: (
+            f"{c.engine.label} does not start: of the {size_words(c.memory.usable)} of each GPU it is to fill "
+            f"{size_words(c.memory.allowance)}, and {size_words(c.memory.outside)} lie outside of that, the driver "
+            f"context above all: {size_words(c.memory.excess)} too much."
+        ),
+        lambda c: (
+            f"Let it take at most {largest_percent(c.memory)} % of each GPU: what it gives up is cache."
+        ),
+        "memory model; vLLM v1/worker/utils.py, request_memory: free memory on startup is less than desired",
+    ),
+    Rule(
         "weights",
         "error",
-        lambda c: (c.memory.pool <= 0) | c.memory.overflows,
+        lambda c: (c.memory.pool <= 0) | (c.memory.overflows & ~c.memory.too_large_a_share),
         lambda c: (
             f"It does not load: {size_words(c.memory.weights)} of weights, {size_words(c.memory.activations)} of "
             f"activations and {size_words(c.memory.overhead)} of overhead on the fullest GPU leave nothing for KV "

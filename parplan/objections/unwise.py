@@ -6,10 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parplan.fit import short_of_slots
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.objections.case import Case, Rule, always, joined_gpus, listed, whole
+from parplan.mixers import Latent
+from parplan.objections.case import (
+    Case,
+    Rule,
+    always,
+    joined_gpus,
+    listed,
+    slots_flag,
+    whole,
+)
 from parplan.objections.counts import (
     block_of,
     copies,
@@ -132,6 +142,36 @@ def _slots(case: Case) -> int:
     return whole(np.asarray(case.memory.slots) / np.asarray(case.layout.data))
 
 
+def _slots_full(case: Case) -> bool:
+    """Whether it is sequence slots that requests wait for, while there is cache for more."""
+    return short_of_slots(case.memory, case.settings, layout=case.layout)
+
+
+def _waits_reason(case: Case) -> str:
+    """How many requests run, and which of the two is full."""
+    asked, held = case.workload.concurrency, np.floor(case.memory.capacity)
+    if not _slots_full(case):
+        return (
+            f"The KV cache holds {whole(held):,} of the {asked:,} requests at full length; the others wait."
+        )
+    room = "all" if np.all(held >= asked) else f"{whole(held):,}"
+    return (
+        f"{case.engine.label} runs {whole(case.memory.slots):,} of the {asked:,} requests at once, one in each "
+        f"sequence slot; the others wait, though the KV cache has room for {room} of them."
+    )
+
+
+def _waits_fix(case: Case) -> str:
+    """More slots where these are full; more cache where that is."""
+    if not _slots_full(case):
+        return "Use more GPUs per replica, a smaller KV format, or replicas."
+    wanted = -(-case.workload.concurrency // whole(case.layout.data))
+    step = case.settings.max_batched_tokens
+    longer = case.engine.memory.slots_within_step and step and step < wanted
+    also = ", and tokens of one step to as many" if longer else ""
+    return f"Set sequence slots to {wanted:,}{slots_flag(case.engine)}{also}; each takes memory of its own."
+
+
 def _expanded(stored: Format, *, gpu: Gpu) -> bool:
     """Whether a GPU has no arithmetic for a quantised format and expands the weights on the way in."""
     return stored.bits < UNQUANTISED_BITS and gpu.expands(stored.arithmetic)
@@ -141,12 +181,12 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "waits",
         "warning",
-        lambda c: (c.memory.capacity >= 1) & (c.memory.capacity < c.workload.concurrency),
         lambda c: (
-            f"The KV cache holds {whole(np.floor(c.memory.capacity)):,} of the {c.workload.concurrency:,} requests "
-            "at full length; the others wait."
+            (c.memory.capacity >= 1)
+            & (np.minimum(c.memory.capacity, c.memory.slots) < c.workload.concurrency)
         ),
-        always("Use more GPUs per replica, a smaller KV format, or replicas."),
+        _waits_reason,
+        _waits_fix,
         "memory model",
     ),
     Rule(
@@ -191,7 +231,7 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "pipeline-inside",
         "warning",
-        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= min(c.gpu.domain, c.gpu.node)),
+        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= c.gpu.domain),
         _inside_reason,
         _inside_fix,
         "TensorRT-LLM deciding-model-sharding-strategy.md; measured stages: its perf-overview.md of 1.0",
@@ -200,7 +240,10 @@ UNWISE: tuple[Rule, ...] = (
         "pipeline-needless",
         "warning",
         lambda c: (
-            (c.layout.pipeline > 1) & (c.layout.gpus > c.gpu.node) & (c.gpu.domain > 1) & _fits_one_node(c)
+            (c.layout.pipeline > 1)
+            & (c.layout.gpus > joined_gpus(c.gpu))
+            & (c.gpu.domain > 1)
+            & _fits_one_node(c)
         ),
         lambda c: (
             f"{whole(c.layout.pipeline)} stages reach over several nodes, but the model and the cache of all "
@@ -292,6 +335,21 @@ UNWISE: tuple[Rule, ...] = (
         "vLLM context_parallel_deployment.md",
     ),
     Rule(
+        "decode-context-sparse",
+        "warning",
+        lambda c: (
+            (c.layout.decode_context > 1)
+            & (c.engine.family == "vllm")
+            & any(isinstance(b.mixer, Latent) and bool(b.mixer.sparse_top_k) for b in c.transformer.blocks)
+        ),
+        lambda c: (
+            f"GLM-5.3 with DCP4 wrote random tokens on vLLM 0.29 and crashed on 0.28, after it had been right on 0.27; "
+            f"{c.transformer.name} has the same kind of attention, and nobody has reported a mend."
+        ),
+        always("Compare its answers with those of DCP1 before you rely on them."),
+        "vLLM issue 54300, open when read on 2026-11-30",
+    ),
+    Rule(
         "weight-only",
         "warning",
         lambda c: any(_expanded(c.precision.weights[component], gpu=c.gpu) for component in LINEAR),
@@ -327,7 +385,8 @@ UNWISE: tuple[Rule, ...] = (
             f"{_slots(c):,} slots, but {whole(c.memory.states):,} states fit. It does not start."
         ),
         lambda c: (
-            f"Set sequence slots to {whole(c.memory.states):,} or fewer (--max-num-seqs); it also frees memory."
+            f"Set sequence slots to {whole(c.memory.states):,} or fewer{slots_flag(c.engine)}"
+            f"{'' if c.settings.max_num_seqs else ', as the launch command does'}; it also frees memory."
         ),
         "vLLM config/compilation.py, pull request 38270: max_num_seqs exceeds available Mamba cache blocks",
     ),

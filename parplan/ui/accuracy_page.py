@@ -339,7 +339,7 @@ def _left_out_in_turn(quantity: Quantity) -> None:
     )
     st.caption(
         "Median error (90th percentile). The bands beside the plan's times are these: the less was measured of a plan, "
-        "the wider."
+        "the wider; and never narrower than the median error of what was measured of the plan itself."
     )
 
 

@@ -9,14 +9,14 @@ import streamlit as st
 
 from parplan.cost import Bill, bill, energy_per_token
 from parplan.explanation import gpu_count
-from parplan.instances import Purchase
 from parplan.ladder import Rung
+from parplan.networks import Offer
 from parplan.purchase_explanation import Work, napkin_gpus, rung_machines, token_energy
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import explain, prices
 from parplan.ui.prices import costs, price_day, worth
 from parplan.ui.words import cited, plain, sentence, significant
-from parplan.units import GB
+from parplan.units import GB, MS, counted
 
 NOTHING = "nothing within the GPUs one replica may use"
 TITLES = {
@@ -34,6 +34,9 @@ COLUMNS = {
     "Region": st.column_config.TextColumn(width=110),
     "GB/s per GPU": st.column_config.NumberColumn(
         format="%.1f", width=95, help="Network to other machines, one way. Empty: none, or not published"
+    ),
+    "ms/token": st.column_config.NumberColumn(
+        format="%.1f", width=80, help="Time per output token over the network of these machines"
     ),
     **{name: prices.COLUMNS[name] for name in ("Price of", "USD/M input", "USD/M total", "USD/request")},
     "Note": st.column_config.TextColumn(),
@@ -58,8 +61,10 @@ def show(answer: Answer) -> None:
     )
     for rung in advice.ladder:
         with st.container(border=True):
-            size = f"{rung.gpus} × {gpu.label}, {rung.layout}" if rung.plan else NOTHING
-            st.markdown(f"**{TITLES[rung.name]}: {plain(size)}**", help=plain(sentence(rung.meaning)))
+            st.markdown(
+                f"**{TITLES[rung.name]}: {plain(_size(rung, gpu.label))}**",
+                help=plain(sentence(rung.meaning)),
+            )
             if rung.note:
                 st.text(rung.note)
             if rung.plan:
@@ -68,6 +73,15 @@ def show(answer: Answer) -> None:
                 explain.button(
                     partial(explained, rung, answer), key=f"_explain_{rung.name}", label="Explain this size"
                 )
+
+
+def _size(rung: Rung, label: str) -> str:
+    """GPUs and layout; of replicas that share the requests also how many each has, and how fast."""
+    if rung.plan is None:
+        return NOTHING
+    each = rung.plan.result.problem.workload.concurrency
+    share = f", {counted(each, 'request')} each" if rung.replicas > 1 else ""
+    return f"{rung.gpus} × {label}, {rung.layout}{share}"
 
 
 def _napkin(answer: Answer) -> None:
@@ -85,7 +99,9 @@ def _napkin_figures(answer: Answer) -> explain.Figures:
     """The two estimates."""
     advice, smallest = answer.advice, answer.advice.smallest
     full = (
-        {} if smallest is None else {"Full answer": explain.Figure(partial(gpu_count, smallest, replicas=1))}
+        {}
+        if smallest is None or smallest.plan is None
+        else {"Full answer": explain.Figure(partial(gpu_count, smallest.plan, replicas=smallest.replicas))}
     )
     estimate = partial(napkin_gpus, answer.result.problem, advice.napkin)
     return {"Napkin": explain.Figure(estimate, advice.napkin_note), **full}
@@ -104,26 +120,28 @@ def explained(rung: Rung, answer: Answer) -> Mapping[str, explain.Figures]:
     if gpu.tdp is not None and rung.gpus is not None:
         energy = partial(token_energy, gpu, tdp=gpu.tdp, gpus=rung.gpus, rate=rung.tokens_per_s)
         size["J per token"] = explain.Figure(energy, BOUND)
-    work = Work(rung.requests_per_s, answer.scenario.prompt, answer.scenario.output)
-    paid = [one for one in (_paid(rung, purchase, answer.scenario) for purchase in rung.purchases) if one]
+    paid = [(one, offer) for offer in rung.offers if (one := _paid(rung, offer, answer.scenario))]
     priced = {
         prices.machines(one.purchase): {
             **size,
             **prices.explained(
-                one, work, needed=rung_machines(rung, one.purchase, gpus=found.gpus), scenario=answer.scenario
+                one,
+                Work(rung.requests_per_s_of(offer.plan), answer.scenario.prompt, answer.scenario.output),
+                needed=rung_machines(rung, one.purchase, gpus=found.gpus),
+                scenario=answer.scenario,
             ),
         }
-        for one in paid
+        for one, offer in paid
     }
     return priced or {"": size}
 
 
-def _paid(rung: Rung, purchase: Purchase, scenario: Scenario) -> Bill | None:
+def _paid(rung: Rung, offer: Offer, scenario: Scenario) -> Bill | None:
     """What the requests asked for cost on machines that are always busy with them."""
     return bill(
-        purchase,
+        offer.purchase,
         replicas=rung.replicas,
-        requests_per_s=rung.requests_per_s,
+        requests_per_s=rung.requests_per_s_of(offer.plan),
         prompt=scenario.prompt,
         output=scenario.output,
     )
@@ -142,13 +160,10 @@ def _energy(rung: Rung, *, tdp: float | None) -> str:
 
 def _offers(rung: Rung, scenario: Scenario) -> None:
     if not rung.purchases:
-        st.text(
-            "Nobody in the catalogue sells so many of this GPU in one machine, or in machines with a known network. "
-            "With a price of your own (Prices, on the left) it is reckoned here."
-        )
+        st.text(f"{rung.unsold} With a price of your own (Prices, on the left) it is reckoned here.")
         return
     key = f"offers_{rung.name}"
-    rows = [_offer(rung, purchase, scenario) for purchase in rung.purchases]
+    rows = [_offer(rung, offer, scenario) for offer in rung.offers]
     st.dataframe(
         pd.DataFrame(rows, columns=list(COLUMNS)).dropna(axis="columns", how="all"),
         key=key,
@@ -160,9 +175,9 @@ def _offers(rung: Rung, scenario: Scenario) -> None:
     )
 
 
-def _offer(rung: Rung, purchase: Purchase, scenario: Scenario) -> dict[str, object]:
-    instance = purchase.instance
-    paid = _paid(rung, purchase, scenario)
+def _offer(rung: Rung, offer: Offer, scenario: Scenario) -> dict[str, object]:
+    purchase, instance = offer.purchase, offer.purchase.instance
+    paid = _paid(rung, offer, scenario)
     known = costs(paid.cost) | {"Price of": price_day(instance.priced, today=date.today())} if paid else {}
     return known | {
         "Provider": instance.provider,
@@ -170,6 +185,7 @@ def _offer(rung: Rung, purchase: Purchase, scenario: Scenario) -> dict[str, obje
         "GPUs": purchase.gpus,
         "Region": instance.region,
         "GB/s per GPU": None if instance.network is None else instance.network / GB,
+        "ms/token": float(offer.plan.serving.tpot) / MS if rung.networked else None,
         "Note": instance.note or None,
         "Source": cited(instance.sources),
     }

@@ -64,12 +64,15 @@ def _title(found: Plan, answer: Answer, kept: Scenario) -> None:
 def _times(found: Plan, answer: Answer) -> str:
     """Both times with their error bands, and what those rest on."""
     known = answer.confidence(found)
+    if found.result.problem.workload.one_token:
+        return f"{written_time(float(found.serving.ttft))} to the only token of a request."
     tpot, ttft = (written_time(float(time)) for time in (found.serving.tpot, found.serving.ttft))
     if known is None:
         return f"{tpot} per token, {ttft} to the first: bounds, not predictions."
+    each, first = known.tpot.words, known.ttft.words
     return (
         f"{tpot} {either_way(known.tpot.relative)} per token, {ttft} {either_way(known.ttft.relative)} to the first: "
-        f"{known.tpot.words}."
+        + (f"{each}." if each == first else f"{each}. To the first token: {first}.")
     )
 
 

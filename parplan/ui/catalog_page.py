@@ -10,7 +10,7 @@ from parplan import catalog
 from parplan.hardware import Gpu
 from parplan.hub import Summary
 from parplan.ui.prices import price_day, worth
-from parplan.ui.words import cited
+from parplan.ui.words import cited, plain
 from parplan.units import GIB
 
 BILLION, TERA, GIGA = 1e9, 1e12, 1e9
@@ -157,6 +157,11 @@ def _instances() -> pd.DataFrame:
     today, listed = date.today(), set(table["Instance"])
     days = [found.priced for found in catalog.instances() if found.price and found.name in listed]
     st.caption(f"{len(table)} machines. List prices on demand. {worth(days, today=today)}")
+    missing = "; ".join(
+        f"{provider}: {', '.join(catalog.gpus()[gpu].label for gpu in gpus)}"
+        for provider, gpus in catalog.unsized().items()
+    )
+    st.caption(plain(f"Missing, as it was not found in which sizes they are sold: {missing}."))
     return table
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from parplan.comparison import Comparison, Term, compared
 from parplan.confidence import Band
-from parplan.cost import Bill, bills, cheapest, fleets
+from parplan.cost import Bill, bill, bought_for, cheapest
 from parplan.links import share_url
 from parplan.planner import Plan
 from parplan.report import in_one_line
@@ -66,21 +66,22 @@ def _needed(answer: Answer, _: Plan) -> Figure:
     return float(found.replicas), f"{found.replicas:,}"
 
 
-def _paid(answer: Answer) -> Bill | None:
+def paid(answer: Answer) -> Bill | None:
     """The cheapest machines for the replicas planned, always busy with the requests asked for."""
     best, scenario = answer.advice.recommended, answer.scenario
     if best is None:
         return None
-    bought = fleets(answer.advice.purchases, replicas=scenario.replicas, gpus=best.gpus)
-    return cheapest(
-        bills(
-            bought,
+    every = (
+        bill(
+            bought_for(offer.purchase.instance, replicas=scenario.replicas, gpus=best.gpus),
             replicas=scenario.replicas,
-            requests_per_s=float(best.serving.requests_per_s) * scenario.replicas,
+            requests_per_s=float(offer.plan.serving.requests_per_s) * scenario.replicas,
             prompt=scenario.prompt,
             output=scenario.output,
         )
+        for offer in answer.advice.offers
     )
+    return cheapest(one for one in every if one)
 
 
 def _dollars(paid: Bill | None, part: str) -> Figure:
@@ -102,8 +103,8 @@ FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
         best.serving.ttft, known.ttft if (known := answer.confidence(best)) else None
     ),
     "Tokens per second": _rate,
-    "USD per hour": lambda answer, _: _dollars(_paid(answer), "per_hour"),
-    "USD per million output tokens": lambda answer, _: _dollars(_paid(answer), "per_million_output"),
+    "USD per hour": lambda answer, _: _dollars(paid(answer), "per_hour"),
+    "USD per million output tokens": lambda answer, _: _dollars(paid(answer), "per_million_output"),
 }
 """What is compared of the recommended layouts; a row that none has a value for is left out."""
 COST_TERMS = (

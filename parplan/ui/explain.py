@@ -43,11 +43,11 @@ def _cost(answer: Answer, _: Plan) -> Explanation | None:
     """Of the cheapest machines that hold every request; None where none has a price."""
     scenario = answer.scenario
     for rung in answer.advice.ladder:
-        if rung.name == "holds" and rung.requests_per_s:
-            work = Work(rung.requests_per_s, scenario.prompt, scenario.output)
-            for purchase in rung.purchases:
+        if rung.name == "holds":
+            for offer in rung.offers:
+                work = Work(rung.requests_per_s_of(offer.plan), scenario.prompt, scenario.output)
                 paid = bill(
-                    purchase,
+                    offer.purchase,
                     replicas=rung.replicas,
                     requests_per_s=work.requests_per_s,
                     prompt=work.prompt,

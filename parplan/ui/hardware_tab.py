@@ -11,10 +11,12 @@ import streamlit as st
 
 from parplan import catalog
 from parplan.across import Elsewhere, plans_across
-from parplan.cost import Bill, bill, cheapest, energy_per_token, fleets, replicas_held
+from parplan.advice import verdict
+from parplan.cost import Bill, bill, bought_for, energy_per_token, replicas_held
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases
+from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
@@ -69,6 +71,14 @@ class Option:
     found: Elsewhere
     bill: Bill | None
     """None: nobody of the providers asked for names a price."""
+    plan: Plan | None
+    """The layout as it runs on the machines of the bill, over their own network."""
+
+    @property
+    def words(self) -> str:
+        """The answer in one sentence, at that speed."""
+        plan = self.plan
+        return self.found.words if plan is None or plan is self.found.plan else verdict(plan.result, plan)
 
 
 def show(answer: Answer) -> None:
@@ -76,7 +86,7 @@ def show(answer: Answer) -> None:
     vendors, providers, spare = _filters(answer)
     offers = tuple(offer for offer in answer.offers if offer.provider in providers)
     options = [
-        Option(found, _bill(found, offers, answer.scenario, filled=spare == FILLED))
+        of(found, offers, answer.scenario, filled=spare == FILLED)
         for found in plans_across(answer.scenario).values()
         if found.gpu.vendor in vendors
     ]
@@ -108,19 +118,29 @@ def _filters(answer: Answer) -> tuple[Sequence[str], Sequence[str], str]:
     return made or vendors, rented or providers, spare or FILLED
 
 
-def _bill(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, filled: bool) -> Bill | None:
-    """The cheapest machines per request, with the replicas they run."""
+def of(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, filled: bool) -> Option:
+    """The cheapest machines per request, with the replicas they run; where the targets are met, of those whose network
+    is fast enough."""
     plan = found.plan
     if plan is None:
-        return None
-    bought = purchases(offers, gpu=found.gpu, gpus=plan.gpus)
-    running = (
-        [(one, replicas_held(one, gpus=plan.gpus)) for one in bought]
-        if filled
-        else [(one, scenario.replicas) for one in fleets(bought, replicas=scenario.replicas, gpus=plan.gpus)]
-    )
-    bills = (_priced(plan, one, replicas, scenario) for one, replicas in running)
-    return cheapest(one for one in bills if one)
+        return Option(found, None, None)
+    every = Speeds().offers(plan, purchases(offers, gpu=found.gpu, gpus=plan.gpus))
+    paid = [
+        (bill, offer.plan)
+        for offer in (quick_enough(every) if plan.in_time else every)
+        if (bill := _bill(offer, scenario, filled=filled))
+    ]
+    best = min(paid, key=lambda one: float(one[0].cost.per_request), default=None)
+    return Option(found, *best) if best else Option(found, None, plan)
+
+
+def _bill(offer: Offer, scenario: Scenario, *, filled: bool) -> Bill | None:
+    """What the machines of an offer cost when they are filled with replicas, or enough of them for those asked for."""
+    plan, one = offer.plan, offer.purchase
+    if filled:
+        return _priced(plan, one, replicas_held(one, gpus=plan.gpus), scenario)
+    every = bought_for(one.instance, replicas=scenario.replicas, gpus=plan.gpus)
+    return _priced(plan, every, scenario.replicas, scenario)
 
 
 def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -> Bill | None:
@@ -132,7 +152,7 @@ def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -
 
 def _order(option: Option) -> tuple[bool, bool, float, str]:
     """What does the job first, then what has a price, then the cheapest."""
-    plan, bill = option.found.plan, option.bill
+    plan, bill = option.plan, option.bill
     does = plan is not None and plan.does_job
     return not does, bill is None, float(bill.cost.per_request) if bill else 0.0, option.found.gpu.label
 
@@ -146,7 +166,7 @@ def status(plan: Plan | None) -> str:
 
 def _picture(options: Sequence[Option], answer: Answer) -> bool:
     """Whether there was anything to draw."""
-    runs = [option for option in options if option.found.plan and option.found.plan.holds and option.bill]
+    runs = [option for option in options if option.plan and option.plan.holds and option.bill]
     spots = [
         Spot(
             gpu=option.found.gpu.label,
@@ -157,7 +177,7 @@ def _picture(options: Sequence[Option], answer: Answer) -> bool:
             usd=float(option.bill.cost.per_million_output),
         )
         for option in runs
-        if (plan := option.found.plan) and option.bill and option.bill.cost.per_million_output
+        if (plan := option.plan) and option.bill and option.bill.cost.per_million_output
     ]
     if free := len(runs) - len(spots):
         st.text(f"Not drawn: {counted(free, 'GPU type')} at no cost; a logarithmic scale has no place for 0.")
@@ -224,7 +244,7 @@ def _table(options: Sequence[Option], answer: Answer, *, filled: bool) -> None:
             st.button(
                 f"Plan on {gpu.label}", on_click=inputs.take, args=(there,), icon=":material/arrow_forward:"
             )
-            if option.found.plan:
+            if option.plan:
                 explain.button(
                     lambda: {"": explained(option, scenario=there, filled=filled)},
                     key="_explain_row",
@@ -242,9 +262,10 @@ def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Fi
         scenario: on its GPU.
         filled: spare GPUs of the machines run more replicas.
     """
-    problem, found, paid = option.found.problem, option.found.plan, option.bill
+    found, paid = option.plan, option.bill
     if found is None:
         return {}
+    problem = found.result.problem
     costs_of = _costs_explained(paid, found, scenario, filled=filled) if paid else {}
     speeds: dict[str, Callable[[], Explanation]] = {
         "ms/token": partial(time_per_token, problem, found),
@@ -275,13 +296,13 @@ def table(options: Sequence[Option]) -> pd.DataFrame:
 
 
 def _row(option: Option) -> Mapping[str, object]:
-    found, plan = option.found, option.found.plan
-    words = {"GPU": short_name(found.gpu.label), "Status": status(plan), "In words": found.words}
+    found, plan = option.found, option.plan
+    words = {"GPU": short_name(found.gpu.label), "Status": status(plan), "In words": option.words}
     return (
         words
         | (_figures(plan) if plan else {})
         | _bands(found)
-        | _energy(found)
+        | _energy(option)
         | (_costs(option.bill) if option.bill else {})
     )
 
@@ -291,7 +312,7 @@ def _figures(plan: Plan) -> dict[str, object]:
     return {
         "GPUs": plan.gpus,
         "Layout": str(plan.layout),
-        "ms/token": float(serving.tpot) / MS,
+        "ms/token": None if plan.result.problem.workload.one_token else float(serving.tpot) / MS,
         "First token, ms": float(serving.ttft) / MS,
         "Tokens/s per GPU": float(serving.tokens_per_s_per_gpu),
     }
@@ -304,11 +325,11 @@ def _bands(found: Elsewhere) -> dict[str, object]:
     )
 
 
-def _energy(found: Elsewhere) -> dict[str, object]:
-    if found.plan is None or found.gpu.tdp is None:
+def _energy(option: Option) -> dict[str, object]:
+    if option.plan is None or option.found.gpu.tdp is None:
         return {}
-    per_gpu = float(found.plan.serving.tokens_per_s_per_gpu)
-    return {"J per token": float(energy_per_token(found.gpu.tdp, rate=per_gpu))}
+    per_gpu = float(option.plan.serving.tokens_per_s_per_gpu)
+    return {"J per token": float(energy_per_token(option.found.gpu.tdp, rate=per_gpu))}
 
 
 def _costs(paid: Bill) -> dict[str, object]:

@@ -94,7 +94,7 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
         ),
     }
     figures = {
-        "ms/token": serving.tpot / MS,
+        "ms/token": np.where(result.problem.workload.one_token, np.nan, serving.tpot) / MS,
         "First token, ms": serving.ttft / MS,
         "Tokens/s per GPU": serving.tokens_per_s_per_gpu,
         FILLED: np.where(most > 0, most, np.nan)[:, None],

@@ -18,7 +18,7 @@ from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import plain, sentence
 from parplan.units import counted, written_share
-from parplan.ways_out import ways_out
+from parplan.ways_out import foremost, ways_out
 
 PURPOSES = {
     "loads": "start, with one request of full length",
@@ -121,7 +121,7 @@ def off_the_edge(result: Result, best: Plan) -> str:
 )
 def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
     """Words, scenario and verdict of the cheapest changes; the plans themselves are not kept."""
-    return tuple((way.words, way.scenario, way.verdict) for way in ways_out(answer)[:3])
+    return tuple((way.words, way.scenario, way.verdict) for way in foremost(ways_out(answer)))
 
 
 def _look_at(layout: str) -> None:
@@ -146,7 +146,7 @@ def show_ways_out(answer: Answer) -> None:
 def _sizes(answer: Answer) -> None:
     """The fewest GPUs that do something, one line each; the tab "Buy" lists every machine."""
     ladder = answer.advice.ladder
-    one = ", for each replica" if answer.scenario.replicas > 1 or answer.scenario.rate else ""
+    one = ", for the requests of each replica" if answer.scenario.replicas > 1 or answer.scenario.rate else ""
     st.markdown(f"**The smallest size that does it{one}**")
     st.table(
         pa.Table.from_pylist([_size(rung) for rung in ladder]),

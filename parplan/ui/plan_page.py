@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from parplan.advice import per_token
 from parplan.links import VIEW_KEY, share_url
 from parplan.planner import Plan
 from parplan.scenario import BY_CONFIG, Answer, Scenario, plan
@@ -80,6 +81,8 @@ def _headline(answer: Answer) -> None:
     st.subheader(plain(answer.advice.verdict), anchor=False)
     if answer.advice.shortfall:
         st.markdown(plain(answer.advice.shortfall))
+    if answer.advice.sharing:
+        st.markdown(plain(answer.advice.sharing))
     if answer.load_words:
         st.markdown(plain(f"{answer.load_words} See the tab Load."))
     if assumed := answer.result.problem.transformer.assumed:
@@ -169,7 +172,12 @@ def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     waiting = f"{serving.waiting:,.0f} wait" if serving.waiting else "none waits"
     return [
         (f"{best.gpus * replicas:,}", f"{replicas} × {best.layout}" if replicas > 1 else str(best.layout)),
-        (written_time(float(serving.tpot)), f"{tpot}{significant(serving.tokens_per_s_per_user)} tokens/s"),
+        (
+            per_token(best),
+            "a request has one token"
+            if best.result.problem.workload.one_token
+            else f"{tpot}{significant(serving.tokens_per_s_per_user)} tokens/s",
+        ),
         (written_time(float(serving.ttft)), f"{ttft}{waiting}"),
         (
             significant(serving.tokens_per_s * replicas),

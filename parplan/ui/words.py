@@ -53,11 +53,13 @@ def count(number: float) -> str:
 
 
 def either_way(relative: float) -> str:
-    """How far a figure may be off.
+    """How far a figure may be off; from 100 % on by which factor, since no time is below zero.
 
-    >>> either_way(0.0548)
-    '±5 %'
+    >>> either_way(0.0548), either_way(3.13)
+    ('±5 %', '×/÷ 4.13')
     """
+    if relative >= 1:
+        return f"×/÷ {significant(1 + relative)}"
     return f"±{written_share(relative)}"
 
 

@@ -12,7 +12,6 @@ from parplan.validate.cells import Cells
 from parplan.validate.names import (
     engine_named,
     kv_format,
-    main_component,
     published_in,
     transformer_named,
     weight_format,
@@ -36,7 +35,7 @@ class Deployment:
             "engine": self.engine.name,
             "gpu": gpu,
             "model": self.transformer.name,
-            "precision": self.precision.weights[main_component(self.transformer)].name,
+            "precision": self.precision.weights[self.transformer.main_component].name,
             "layout": str(self.layout),
         }
 

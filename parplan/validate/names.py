@@ -5,7 +5,7 @@ from functools import cache
 
 from parplan import catalog
 from parplan.calibration import Engine
-from parplan.formats import Component, Format
+from parplan.formats import Format
 from parplan.hardware import Gpu
 from parplan.transformer import Transformer
 from parplan.units import GIB
@@ -180,14 +180,9 @@ def transformer_named(name: str, *, weights: Format | None) -> Transformer:
 def published_in(transformer: Transformer, weights: Format) -> bool:
     """Whether a model's checkpoint stores most of its weights in a format, blocks and groups aside; of a mixed
     checkpoint (DeepSeek-V4: FP8 with experts in FP4) any of its formats will do."""
-    main = transformer.native.get(main_component(transformer), "bf16")
+    main = transformer.native.get(transformer.main_component, "bf16")
     families = {native.split("-")[0] for native in (main, *transformer.native.values())}
     return weights.name.split("-")[0] in families
-
-
-def main_component(transformer: Transformer) -> Component:
-    """The component with most of the weights."""
-    return "routed_experts" if transformer.is_moe else "dense_ffn"
 
 
 def gpu_named(name: str, *, size: float | None) -> Gpu:
