@@ -71,7 +71,7 @@ def transformer_of(name: str, *, hub: bool) -> Transformer:
             reason = str(error) if isinstance(error, ConfigError) else f"not JSON ({error})"
             raise BadInputError(f"{name}: {reason}") from error
     try:
-        return catalog.model(name).transformer
+        return catalog.transformer(name)
     except catalog.UnknownNameError as error:
         if not hub:
             raise BadInputError(f"{error}; --hub asks the Hub") from error
@@ -234,8 +234,13 @@ def run_log(arguments: argparse.Namespace) -> str:
     }
     if "total" in figures.found:
         missing.discard("gpu")
-    found = () if missing else logs.compared(figures, logs.predicted_memory(figures, told))
-    if missing:
+    found: tuple[logs.Comparison, ...] = ()
+    if not missing:
+        decided, whose = logs.laid_out(figures, told)
+        layout = logs.layout_decided(decided)
+        found = logs.compared(figures, logs.predicted_memory(figures, decided), layout=layout)
+        messages = (*messages, f"Predicted for {decided.model} on {decided.gpu}, {layout} ({whose}).")
+    else:
         wanted = " and ".join(f"{name}=..." for name in sorted(missing, reverse=True))
         messages = (*messages, f"No prediction: add {wanted} for what the log does not say.")
     if arguments.json:

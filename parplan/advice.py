@@ -76,7 +76,12 @@ def _model(result: Result) -> str:
 
 
 def _gpus(result: Result, count: int) -> str:
-    return f"{count} × {result.problem.gpu.label}"
+    return f"{count} × {result.problem.gpu.label}{_each(result)}"
+
+
+def _each(result: Result) -> str:
+    """That something is said of one of several replicas."""
+    return " per replica" if result.problem.replicas > 1 else ""
 
 
 def _within(result: Result) -> str:
@@ -84,7 +89,7 @@ def _within(result: Result) -> str:
     if result.problem.fixed:
         return "with the cuts you fixed"
     most = result.problem.budget
-    return f"up to {most} GPUs" if most > 1 else "on one GPU"
+    return f"{f'up to {most} GPUs' if most > 1 else 'on one GPU'}{_each(result)}"
 
 
 def _users(count: int) -> str:
@@ -119,18 +124,20 @@ def _format(result: Result) -> str:
 
 
 def verdict(result: Result, plan: Plan | None) -> str:
-    """The answer in one sentence, with the objective it follows."""
+    """The answer in one sentence, with the objective it follows; where cuts are fixed, that they are."""
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
         return f"{name} does not run on {_limit_words(result)}."
-    asked = result.problem.workload.concurrency
-    on = f"{_gpus(result, plan.gpus)} ({plan.layout})"
+    asked, copies = result.problem.requests, result.problem.replicas
+    gpus = plan.gpus * copies
+    on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=copies)})"
     if not plan.holds:
-        return f"{name} on {on} {plan.runs}."
+        return f"{name} on {on} {plan.runs_in(copies)}."
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
-    serves = f"{on} serve{'s' if plan.gpus == 1 else ''} {_users(asked)}"
-    return f"{name}: {serves} {OBJECTIVES[result.problem.objective]}: {_speed(plan)}."
+    serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
+    chosen = _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
+    return f"{name}: {serves} {chosen}: {_speed(plan)}."
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
@@ -158,12 +165,12 @@ def _missing(result: Result, plan: Plan | None) -> str:
     workload = result.problem.workload
     limits = ((workload.tpot, "per token"), (workload.ttft, "to the first"))
     asked = ", ".join(f"{written_time(limit)} {what}" for limit, what in limits if limit)
-    return f"It serves {_users(workload.concurrency)} at {_speed(plan)}; {asked} is asked for."
+    return f"It serves {_users(result.problem.requests)} at {_speed(plan)}; {asked} is asked for."
 
 
 def _spread(result: Result, plan: Plan) -> str:
     """How many replicas of a layout hold all requests between them."""
-    asked, each = result.problem.workload.concurrency, plan.most
+    asked, each = result.problem.requests, plan.most
     replicas = -(-asked // each)
     return f"{replicas:,} replicas of {plan.layout} hold them between them, {-(-asked // replicas):,} each."
 
@@ -192,7 +199,7 @@ def reasons(result: Result, plan: Plan) -> tuple[str, ...]:
     found = [
         f"Each GPU holds {written_bytes(float(memory.weights))} of weights; the "
         f"{written_bytes(float(memory.pool))} left for KV hold {counted(int(memory.capacity), 'request')} of "
-        f"{workload.length:,} tokens."
+        f"{workload.length:,} tokens{_each(result)}."
     ]
     return (*found, *(text for rule in RULES for text in rule(result, plan)))
 
@@ -202,8 +209,8 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
     if plan.gpus == 1:
         return (
             (
-                "One GPU is enough: stop here. For more requests add replicas; cutting the model further would cost "
-                "communication and gain nothing that is asked for.",
+                f"One GPU{_each(result)} is enough: stop here. For more requests add replicas; cutting the model "
+                "further would cost communication and gain nothing that is asked for.",
             )
             if plan.does_job
             else ()
@@ -215,9 +222,9 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
     enough = smallest_index(result, among=smaller & result.does_job)
     if enough is not None and result.wise[enough]:
         other = result.plan(enough)
-        return (f"At least cost {_gpus(result, other.gpus)} ({other.layout}) would do: {_speed(other)}.",)
+        return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
-    gpus = _gpus(result, int(result.gpus[tried]))
+    gpus = f"{int(result.gpus[tried])} × {result.problem.gpu.label}"
     return (
         f"One replica on fewer does not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",
     )
@@ -275,7 +282,7 @@ def _replicas(result: Result, plan: Plan) -> tuple[str, ...]:
 def _limit_words(result: Result) -> str:
     """What was tried, in words."""
     gpus = f"up to {max(result.problem.budget, int(result.gpus.min()))} {result.problem.gpu.label}"
-    return f"{gpus} with the cuts you fixed" if result.problem.fixed else gpus
+    return f"{gpus}{_each(result)}{' with the cuts you fixed' if result.problem.fixed else ''}"
 
 
 def _nearest_failure(result: Result) -> str:

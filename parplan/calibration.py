@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from parplan.formats import Arithmetic
+from parplan.formats import Arithmetic, Format
 from parplan.provenance import Source, Value
 from parplan.units import Array, quantity
 
@@ -112,6 +112,11 @@ Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "compre
 attention over a compressed cache."""
 
 
+Trait: TypeAlias = Literal["index", "windows", "compressed", "padding", "images"]
+"""What only some plans have and some constants are about: attention that looks tokens up in an index, layers that keep
+a window of them, a compressed cache, experts that grow when they are loaded, images encoded at start."""
+
+
 class MemoryProfile(Value):
     """How an engine version family divides a GPU's memory."""
 
@@ -170,6 +175,10 @@ class MemoryProfile(Value):
     """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
     pipeline stages at least one for each."""
     allocator: Allocator = Field(discriminator="kind")
+
+    def pads(self, stored: Format) -> bool:
+        """Whether experts in a format get larger when they are loaded."""
+        return self.expert_padding is not None and stored.name in self.expert_padding.formats
 
 
 SCALE_LIMITS = (0.2, 5.0)
@@ -366,6 +375,14 @@ class Engine(Value):
     errors: SpeedErrors | None = None
     """How wrong the speed constants were found to be. None: they are a bound (`ideal`), not a prediction."""
     sources: tuple[Source, ...] = Field(min_length=1)
+    """Where constants were read that every plan rests on."""
+    sources_where: dict[Trait, tuple[Source, ...]] = Field(default_factory=dict)
+    """Where those were read that only plans of some trait rest on."""
+
+    @property
+    def all_sources(self) -> tuple[Source, ...]:
+        """Where all its constants were read."""
+        return (*self.sources, *(source for listed in self.sources_where.values() for source in listed))
 
     @property
     def family(self) -> str:

@@ -20,6 +20,7 @@ from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, Summary
 from parplan.provenance import Source
+from parplan.transformer import Transformer
 
 ROOT = Path(os.environ.get("PARPLAN_CATALOGS") or Path(__file__).parent.parent / "catalogs").resolve()
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -170,6 +171,22 @@ def _with_sources(fields: Any, *, path: Path, place: Place) -> dict[str, Any]:
     return found
 
 
+def _with_traits(fields: dict[str, Any], *, path: Path, place: Place) -> dict[str, Any]:
+    """An entry's fields, with sources in the place of the ids it names by trait."""
+    if "sources_where" not in fields:
+        return fields
+    at = (*place, "sources_where")
+    listed = _part(fields["sources_where"], path=path, place=at)
+    return fields | {
+        "sources_where": {
+            trait: tuple(_source(one, path=path, place=(*at, trait, n)) for n, one in enumerate(names))
+            if isinstance(names, list)
+            else names
+            for trait, names in listed.items()
+        }
+    }
+
+
 def _source(name: Any, *, path: Path, place: Place) -> Any:
     """The source of an id; one written out in place stays as it is."""
     if not isinstance(name, str):
@@ -249,7 +266,7 @@ def engines() -> Mapping[str, Engine]:
     }
     found = {}
     for name, fields in _document(path).items():
-        sourced = _with_sources(fields, path=path, place=(name,))
+        sourced = _with_traits(_with_sources(fields, path=path, place=(name,)), path=path, place=(name,))
         speed = sourced.get("speed")
         if speed not in calibrated:
             raise CatalogError(path, (name, "speed"), f"{speed!r} is not in {speeds.name}")
@@ -333,11 +350,32 @@ def model(name: str) -> ModelEntry:
     Raises:
         UnknownNameError: with the nearest known names.
     """
+    return _model_entry(_model_named(name)[1])
+
+
+@cache
+def transformer(name: str) -> Transformer:
+    """The architecture of a Hub-style id, or of an alias, under that very name: an alias is a checkpoint of its own.
+
+    Raises:
+        UnknownNameError: with the nearest known names.
+    """
+    known_as, file = _model_named(name)
+    found = _model_entry(file).transformer
+    return found if known_as == file else found.model_copy(update={"name": known_as})
+
+
+def _model_named(name: str) -> tuple[str, str]:
+    """A name as the catalogue writes it, and the name of its file; letters' case does not matter.
+
+    Raises:
+        UnknownNameError: with the nearest known names.
+    """
     wanted = name.casefold()
     for known in (dict.fromkeys(model_files()), model_aliases()):
         for candidate, stands_for in known.items():
             if candidate.casefold() == wanted:
-                return _model_entry(stands_for or candidate)
+                return candidate, stands_for or candidate
     raise UnknownNameError("model", name, [*model_files(), *model_aliases()])
 
 

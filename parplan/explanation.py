@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parplan.attention import decode_attention, read_bytes
+from parplan.calibration import Trait
 from parplan.formats import Component
 from parplan.hardware import Gpu
 from parplan.layout import CUT_NAMES, GPU_CUTS, Layout, replica_gpus
@@ -17,7 +18,7 @@ from parplan.matrices import (
     linear_work,
     scaling_time,
 )
-from parplan.memory import limits
+from parplan.memory import limits, profiled_encoder
 from parplan.messages import (
     expert_messages,
     layer_messages,
@@ -25,7 +26,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.mixers import Mixer
+from parplan.mixers import Compressed, Mixer
 from parplan.placement import Placement, Roofline
 from parplan.planner import Plan
 from parplan.problem import Problem
@@ -473,6 +474,30 @@ def gpu_count(plan: Plan, *, replicas: int) -> Explanation:
     return Explanation("GPUs", float(plan.gpus * replicas), "GPUs", (part,), ())
 
 
+def traits(problem: Problem) -> Iterator[Trait]:
+    """What a plan has that only some of an engine's constants are about."""
+    transformer, profile = problem.transformer, problem.engine.memory
+    if any(mixer.cache.index for mixer in transformer.mixers):
+        yield "index"
+    if any(mixer.cache.window for mixer in transformer.mixers):
+        yield "windows"
+    if any(isinstance(mixer, Compressed) for mixer in transformer.mixers):
+        yield "compressed"
+    if transformer.is_moe and profile.pads(problem.precision.weights["routed_experts"]):
+        yield "padding"
+    if profiled_encoder(transformer, profile=profile):
+        yield "images"
+
+
+def engine_sources(problem: Problem) -> tuple[Source, ...]:
+    """Where those constants of the engine were read that a plan rests on."""
+    where = problem.engine.sources_where
+    return (
+        *problem.engine.sources,
+        *(source for trait in traits(problem) for source in where.get(trait, ())),
+    )
+
+
 def speed_sources(problem: Problem) -> tuple[Source, ...]:
     """Where the rates and fixed times come from."""
     rates = (
@@ -480,4 +505,4 @@ def speed_sources(problem: Problem) -> tuple[Source, ...]:
         for field, source in problem.gpu.sources.items()
         if any(name in field for name in ("bandwidth", "peaks", "link", "network"))
     )
-    return tuple(dict.fromkeys((*rates, *problem.engine.sources)))
+    return tuple(dict.fromkeys((*rates, *engine_sources(problem))))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parplan.allocator import charge, stores
-from parplan.explanation import COMPONENT_NAMES
+from parplan.explanation import COMPONENT_NAMES, engine_sources
 from parplan.memory import (
     draft_bytes,
     expert_padding,
@@ -117,7 +117,7 @@ def kv_cache(problem: Problem, plan: Plan) -> Explanation:
         float(memory.kv),
         "B",
         (*kinds, *((rest,) if abs(added) > 1 else ())),
-        (*problem.precision.kv.sources, *problem.engine.sources),
+        (*problem.precision.kv.sources, *engine_sources(problem)),
     )
 
 
@@ -151,4 +151,4 @@ def _format_sources(problem: Problem) -> tuple[Source, ...]:
 def _memory_sources(problem: Problem) -> tuple[Source, ...]:
     """Where the size of the GPU and the engine's overheads come from."""
     size = (source for field, source in problem.gpu.sources.items() if "memory" in field)
-    return tuple(dict.fromkeys((*size, *problem.engine.sources)))
+    return tuple(dict.fromkeys((*size, *engine_sources(problem))))

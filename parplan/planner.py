@@ -116,9 +116,13 @@ class Plan:
     @property
     def runs(self) -> str:
         """How many of the asked requests it runs at once, as the end of a sentence."""
-        asked = self.result.problem.workload.concurrency
+        return self.runs_in(1)
+
+    def runs_in(self, replicas: int) -> str:
+        """The same of several replicas together."""
+        asked = self.result.problem.workload.concurrency * replicas
         verb = "runs" if self.short_of_slots else "holds"
-        return f"{verb} {self.most:,} of {asked:,} request{'s' * (asked > 1)} at once"
+        return f"{verb} {self.most * replicas:,} of {asked:,} request{'s' * (asked > 1)} at once"
 
     @property
     def in_time(self) -> bool:

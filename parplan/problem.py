@@ -31,6 +31,13 @@ class Problem:
     """The engine is told to take no images; `transformer` has no towers then."""
     objective: Objective = "cost"
     """What makes one layout better than another, of those that do the job."""
+    replicas: int = 1
+    """Copies of the layout; each has the whole workload, and none changes what another does."""
+
+    @property
+    def requests(self) -> int:
+        """Requests all replicas have in hand at once."""
+        return self.workload.concurrency * self.replicas
 
 
 def chosen_precision(

@@ -10,6 +10,7 @@ from parplan.balance import balance
 from parplan.choice import ranking
 from parplan.confidence import Band
 from parplan.cost import Bill
+from parplan.explanation import engine_sources
 from parplan.export import Json, answer_json
 from parplan.ladder import Rung
 from parplan.layout import Layout
@@ -286,11 +287,12 @@ def _priced(answer: Answer) -> str:
 def in_one_line(problem: Problem) -> str:
     """What is served, on what, for whom: what a figure without its page has to say."""
     model, workload, precision = problem.transformer, problem.workload, problem.precision
+    each = f" in each of {problem.replicas:,} replicas" if problem.replicas > 1 else ""
     formats = ", ".join(sorted({precision.weights[part].label for part in model.components}))
     return (
         f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {precision.kv.label}, on "
         f"{problem.gpu.label} with {problem.engine.label} {problem.engine.versions}; "
-        f"{counted(workload.concurrency, 'request')} at once of {workload.prompt:,} prompt and "
+        f"{counted(workload.concurrency, 'request')} at once{each} of {workload.prompt:,} prompt and "
         f"{workload.output:,} output tokens"
     )
 
@@ -323,7 +325,7 @@ def sources(answer: Answer) -> tuple[Source, ...]:
     formats = (problem.precision.weights[component].sources for component in problem.transformer.components)
     found = (
         *problem.gpu.sources.values(),
-        *problem.engine.sources,
+        *engine_sources(problem),
         *(source for listed in formats for source in listed),
         *problem.precision.kv.sources,
         *(source for listed in bought for source in listed),

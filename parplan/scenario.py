@@ -115,11 +115,11 @@ class Scenario(Value):
     """Take images and sound, where the model has towers for them. Off: the engine is told to serve text alone, loads no
     towers and makes no room for images."""
     activations: Overhead = PREDICTED
-    """Activation peak as a log states it, GiB per GPU. -1: predicted."""
+    """Activation peak as a log states it, GiB per GPU. Left out (-1 in a link): predicted."""
     non_torch: Overhead = PREDICTED
-    """Communication buffers and libraries as a log states them, GiB per GPU. -1: predicted."""
+    """Communication buffers and libraries as a log states them, GiB per GPU. Left out (-1 in a link): predicted."""
     graphs: Overhead = PREDICTED
-    """CUDA graphs as a log states them, GiB per GPU. -1: predicted."""
+    """CUDA graphs as a log states them, GiB per GPU. Left out (-1 in a link): predicted."""
     replicas: int = Field(default=1, ge=1, le=1000)
     """Copies of the whole layout; they change requests per second and nothing else."""
     rate: float = Field(default=0, ge=0, le=100_000, allow_inf_nan=False)
@@ -294,7 +294,7 @@ def transformer_asked_for(scenario: Scenario) -> Transformer:
     if scenario.model == BY_SIZE:
         active = scenario.active * BILLION if scenario.active else None
         return transformer_of_size(scenario.size * BILLION, active=active)
-    return catalog.model(scenario.model).transformer
+    return catalog.transformer(scenario.model)
 
 
 def leaves_out_towers(transformer: Transformer, *, engine: Engine) -> bool:
@@ -375,6 +375,7 @@ def problem_of(scenario: Scenario) -> Problem:
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
         fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
         objective=objective_asked_for(scenario),
+        replicas=scenario.replicas,
         text_only=text_only,
     )
 

@@ -10,7 +10,7 @@ from parplan.units import Seconds, Tokens
 
 Objective: TypeAlias = Literal["cost", "throughput", "latency"]
 OBJECTIVES: dict[Objective, str] = {
-    "cost": "at least cost",
+    "cost": "with the fewest GPUs",
     "throughput": "with the most tokens/s per GPU",
     "latency": "at the lowest latency",
 }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -338,6 +339,39 @@ def test_one_gpu_is_only_praised_where_one_is_recommended() -> None:
     assert "stop here" not in said(plan(small.model_copy(update={"tensor": 8})))
     assert "stop here" not in said(plan(Scenario(budget=1)))  # requests wait
     assert "stop here" not in said(plan(small.model_copy(update={"gpu": "l4", "tpot": 1})))  # too slow
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"concurrency": 80}, "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once"),
+        ({"concurrency": 80, "tensor": 2}, "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once"),
+        ({"model": "Qwen/Qwen3-8B"}, "4 × H100 SXM 80 GB (4 × TP1) serve 256 requests at once"),
+        (
+            {"concurrency": 80, "tpot": 1},
+            "up to 8 GPUs per replica meets the targets; 32 × H100 SXM 80 GB (4 × TP8)",
+        ),
+    ],
+    ids=["best", "fixed", "one GPU each", "too slow"],
+)
+def test_the_verdict_counts_all_replicas(asked: dict[str, Any], words: str) -> None:
+    """Four copies are four times the GPUs and the requests, at the same times."""
+    four, one = (plan(Scenario(**asked, replicas=copies)).advice for copies in (4, 1))
+    assert words in four.verdict
+    assert four.verdict.rpartition(": ")[2] == one.verdict.rpartition(": ")[2] or "tpot" in asked
+    assert "4 × TP" not in one.verdict
+    assert "per replica" not in f"{one.verdict} {one.shortfall} {' '.join(one.reasons + one.alternatives)}"
+
+
+def test_replicas_that_hold_too_few_hold_as_much_each() -> None:
+    small = Scenario(budget=2, concurrency=1000)
+    four, one = plan(small.model_copy(update={"replicas": 4})), plan(small)
+    best = one.advice.recommended
+    assert best is not None
+    each = int(best.memory.capacity)
+    assert f"holds {each} of 1,000 requests" in one.advice.verdict
+    assert f"8 × H100 SXM 80 GB (4 × {best.layout}) holds {4 * each} of 4,000 requests" in four.advice.verdict
+    assert f"{-(-4000 // each)} replicas of {best.layout} hold them" in four.advice.shortfall
 
 
 def test_load_is_for_replicas() -> None:

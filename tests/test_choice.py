@@ -133,6 +133,23 @@ def test_the_verdict_says_what_it_followed(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("fixed", [{"tensor": 4}, {"tensor": 2, "pipeline": 2}], ids=str)
+def test_a_fixed_layout_is_not_praised_for_an_objective(objective: str, fixed: dict[str, int]) -> None:
+    verdict = plan(Scenario(objective=objective, **fixed)).advice.verdict
+    assert not any(words in verdict for words in OBJECTIVES.values())
+    assert "with the cuts you fixed" in verdict
+
+
+def test_nobody_is_promised_the_least_cost() -> None:
+    """The objective counts GPUs; the cheapest machines may be another provider's, with more of them."""
+    wide = plan(Scenario(model=SMALL, objective="latency"))
+    said = (wide.advice.verdict, *wide.advice.reasons, plan(Scenario()).advice.verdict, *OBJECTIVES.values())
+    assert "with the fewest GPUs" in plan(Scenario()).advice.verdict
+    assert any("Fewer would do: 1 ×" in text for text in wide.advice.reasons)
+    assert not any("least cost" in text.casefold() for text in said)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_an_objective_travels_in_the_link_and_holds_everywhere(objective: str) -> None:
     scenario = Scenario(model=SMALL, weights="bf16", objective=objective)
     query = {key: [value] for key, value in to_query(scenario, full=True).items()}

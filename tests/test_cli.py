@@ -164,7 +164,14 @@ def test_a_log_that_names_no_model_is_not_compared_with_some_model(
     told = capsys.readouterr().out
     assert "14.99 GiB" in told
     assert "predicted" in told
+    assert "TP1 (as recommended; the log names no layout)" in told
     assert "No prediction" not in told
+
+
+def test_a_plan_for_people_counts_all_replicas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "replicas=4", "concurrency=80"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once" in first
 
 
 def test_a_plan_for_people_says_what_a_rate_takes(capsys: pytest.CaptureFixture[str]) -> None:

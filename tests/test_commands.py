@@ -148,6 +148,17 @@ def test_every_format_is_loaded_or_refused(engine: str) -> None:
         read_config(found.config, engine)
 
 
+@pytest.mark.parametrize(
+    "engine", [name for name in DIALECTS if name.startswith("vllm")] + ["sglang", "trtllm"]
+)
+def test_the_checkpoint_chosen_is_the_one_started(engine: str) -> None:
+    """A tuned model shares its file with the base model, and is another checkpoint."""
+    chosen = "meta-llama/Llama-3.1-8B-Instruct"
+    (command,) = launched(problem(engine, model=chosen, weights="native"), Layout()).commands
+    assert chosen in shlex.split(command)
+    assert "Meta-Llama" not in command
+
+
 def test_recorded_lists_name_their_source_and_date() -> None:
     for engine in ENGINES:
         first = (LISTS / f"{engine}.txt").read_text("utf-8")[:400]

@@ -3,11 +3,19 @@
 import pytest
 
 from parplan import Scenario, plan
-from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second
+from parplan.explanation import (
+    engine_sources,
+    gpu_count,
+    time_per_token,
+    time_to_first_token,
+    tokens_per_second,
+    traits,
+)
 from parplan.memory_explanation import kv_cache, memory_parts, weights
 from parplan.planner import Plan
 from parplan.problem import Problem
 from parplan.products import Explanation, Factor, Term
+from parplan.scenario import problem_of
 
 EXPERTS = "deepseek-ai/DeepSeek-V3.1"
 SCENARIOS = {
@@ -108,6 +116,49 @@ def test_every_part_of_a_time_shows_its_formula_and_the_constants_their_sources(
     for explained in (time_per_token(problem, found), time_to_first_token(problem, found)):
         assert all(part.formula for part in explained.parts)
         assert explained.sources
+
+
+ABOUT = {
+    "index": "indexer.py",
+    "windows": "47728",
+    "compressed": "deepseek_v4",
+    "padding": "mxfp4",
+    "images": "profile_run",
+}
+"""A word of what vLLM's constants for one trait were read from."""
+
+
+@pytest.mark.parametrize(
+    ("model", "traits"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", set()),
+        ("deepseek-ai/DeepSeek-V3.1", set()),
+        ("deepseek-ai/DeepSeek-V3.2", {"index"}),
+        ("openai/gpt-oss-20b", {"windows", "padding"}),
+        ("Qwen/Qwen3-VL-8B-Instruct", {"images"}),
+    ],
+)
+def test_only_sources_a_plan_rests_on_are_cited(model: str, traits: set[str]) -> None:
+    problem, found = best(Scenario(model=model, gpu="h200-sxm", concurrency=8))
+    cited = [
+        {source.text for source in explained.sources}
+        for explained in (
+            time_per_token(problem, found), memory_parts(problem, found), kv_cache(problem, found),
+        )
+    ]  # fmt: skip
+    for texts in cited:
+        said = {
+            trait for trait, word in ABOUT.items() if any("vLLM" in text and word in text for text in texts)
+        }
+        assert said == traits
+
+
+def test_a_compressed_cache_has_a_source_and_other_engines_have_their_own() -> None:
+    deepseek = problem_of(Scenario(model="deepseek-ai/DeepSeek-V4-Flash"))
+    assert "compressed" in set(traits(deepseek))
+    assert any("deepseek_v4" in source.text for source in engine_sources(deepseek))
+    elsewhere = problem_of(Scenario(model="deepseek-ai/DeepSeek-V4-Flash", engine="sglang"))
+    assert engine_sources(elsewhere) == elsewhere.engine.sources == elsewhere.engine.all_sources
 
 
 def test_the_side_that_bounds_is_named() -> None:

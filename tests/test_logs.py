@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parplan import plan
+from parplan.layout import Layout
 from parplan.logs import (
     LONGEST_LOG,
     PLACE,
@@ -20,6 +21,8 @@ from parplan.logs import (
     LogError,
     Wording,
     compared,
+    laid_out,
+    layout_decided,
     layout_of,
     log_figures,
     log_json,
@@ -284,6 +287,18 @@ def test_what_a_log_does_not_say_is_reported() -> None:
     assert log_figures(log("vllm-0.19-tp2")).messages == ()
 
 
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Llama-3.1-8B-Instruct", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"]
+)
+def test_a_tuned_model_keeps_the_name_the_log_gives_it(name: str) -> None:
+    """It shares its file with the base model; what is started is another checkpoint."""
+    line = "Initializing a V1 LLM engine (v0.21.0) with config: model='{}', tensor_parallel_size=1, dtype=bfloat16\n"
+    line += "Model loading took 14.99 GiB memory and 4.25 seconds"
+    changes, messages = scenario_from(log_figures(line.format(name)))
+    assert changes["model"] == name
+    assert not [message for message in messages if "is taken as" in message]
+
+
 # --- beside the prediction
 
 
@@ -318,6 +333,39 @@ def test_a_log_that_says_what_was_predicted_differs_in_nothing(name: str) -> Non
     assert row.logged == pytest.approx(
         figures.number("weights") if lighter else float(predicted.weights), rel=1e-5
     )
+
+
+def test_the_layout_compared_with_is_the_log_s_or_the_plan_s() -> None:
+    silent = "INFO Model loading took 33.88 GiB memory\nINFO Available KV cache memory: 37.28 GiB\n"
+    best = plan(Scenario()).advice.recommended
+    assert best is not None
+    for asked, wanted, whose in (
+        (Scenario(), best.layout, "as recommended; the log names no layout"),
+        (Scenario(tensor=4), Layout(tensor=4), "as fixed; the log names no layout"),
+    ):
+        decided, words = laid_out(log_figures(silent), asked)
+        assert (layout_decided(decided), words) == (wanted, whose)
+    figures = log_figures(log("vllm-0.19-tp2"))
+    said = Scenario(**scenario_from(figures)[0])
+    assert laid_out(figures, said) == (said, "as the log says")
+    nowhere = Scenario(gpu="l4", budget=1)
+    assert laid_out(log_figures(silent), nowhere) == (nowhere, "the log names no layout, and none runs")
+
+
+def test_copies_of_a_dense_model_are_compared_one_by_one() -> None:
+    """vLLM logs the cache of each data rank; a dense model's are replicas, each with a cache of its own."""
+    text = (
+        "Initializing a V1 LLM engine (v0.21.0) with config: model='Qwen/Qwen3-8B', tensor_parallel_size=1, "
+        "data_parallel_size={}\nGPU KV cache size: 350,000 tokens\n"
+    )
+    found = []
+    for ranks in (1, 2):
+        figures = log_figures(text.format(ranks))
+        scenario = Scenario(**scenario_from(figures)[0])
+        assert scenario.replicas == ranks
+        predicted, layout = predicted_memory(figures, scenario), layout_decided(scenario)
+        found += [one.predicted for one in compared(figures, predicted, layout=layout)]
+    assert found[0] == found[1] > 0
 
 
 def test_recurrent_states_belong_to_the_pool() -> None:

@@ -414,6 +414,13 @@ def test_letters_case_does_not_matter() -> None:
     assert catalog.model("QWEN/qwen3-coder-30b-a3b-instruct").name == "Qwen/Qwen3-30B-A3B-Instruct-2507"
 
 
+@pytest.mark.parametrize("asked", ["meta-llama/Llama-3.1-8B-Instruct", "META-LLAMA/llama-3.1-8b-instruct"])
+def test_an_alias_keeps_its_own_name_and_is_the_same_in_all_else(asked: str) -> None:
+    chosen, file = catalog.transformer(asked), catalog.transformer("meta-llama/Meta-Llama-3.1-8B")
+    assert chosen.name == "meta-llama/Llama-3.1-8B-Instruct"
+    assert chosen.model_copy(update={"name": file.name}) == file == catalog.model(asked).transformer
+
+
 def test_unknown_names_suggest_aliases_too() -> None:
     with pytest.raises(catalog.UnknownNameError, match=r"meta-llama/Llama-3\.1-8B-Instruct"):
         catalog.model("meta-llama/Llama-3.1-8B-Instrct")

@@ -38,6 +38,29 @@ def test_it_holds_the_verdict_the_link_the_day_and_every_section() -> None:
     assert tuple(sections(text)) == EVERYTHING
 
 
+def test_the_report_cites_what_the_plan_rests_on() -> None:
+    llama, oss = (
+        sections(report(plan(Scenario(model=model)), link=LINK, written=DAY))["Sources"].casefold()
+        for model in ("meta-llama/Llama-3.3-70B-Instruct", "openai/gpt-oss-20b")
+    )
+    for word in ("mxfp4", "indexer", "deepseek"):
+        assert word not in llama
+    assert "mxfp4" in oss
+    assert "deepseek" not in oss
+
+
+def test_the_head_counts_all_replicas() -> None:
+    text = report(plan(Scenario(replicas=4, concurrency=80)), link=LINK, written=DAY)
+    assert "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once" in text.partition("\n")[0]
+
+
+def test_a_model_has_the_name_it_was_chosen_by() -> None:
+    chosen = "meta-llama/Llama-3.1-8B-Instruct"
+    answer = plan(Scenario(model=chosen))
+    assert answer.advice.verdict.startswith("Llama-3.1-8B-Instruct in FP8: ")
+    assert ["Model", chosen] in rows(sections(report(answer, link=LINK, written=DAY))["Asked"])
+
+
 def test_its_figures_are_those_of_the_answer() -> None:
     answer = plan(Scenario(replicas=3, tpot=40))
     best = answer.advice.recommended

@@ -14,9 +14,9 @@ from parplan.facts import LETTERS
 from parplan.hub import DownloadError, Hub, ModelEntry
 from parplan.links import FACTS_KEY, from_query, to_query
 from parplan.provenance import Source
-from parplan.scenario import Scenario, plan
+from parplan.scenario import OVERHEADS, Scenario, plan
 from parplan.ui import method_page
-from parplan.ui.inputs import FOLDED
+from parplan.ui.inputs import EMPTY, FOLDED
 from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
 from parplan.ui.words import either_way, plain
@@ -445,6 +445,58 @@ def test_every_field_of_the_scenario_has_its_widget() -> None:
     keys = {widget.key for kind in kinds for widget in at.get(kind)}
     asked = {name for name in Scenario.model_fields if name not in kept}
     assert asked - {"size", "active"} <= keys
+
+
+def every_number(**query: str) -> AppTest:
+    """The page with all groups of settings open."""
+    page = opened(**query)
+    for title in FOLDED:
+        page.session_state[f"_fold_{title}"] = True
+    return run(page)
+
+
+def test_numbers_that_are_left_out_are_empty_fields_and_links_hold_what_they_did() -> None:
+    page = every_number(**dict.fromkeys(OVERHEADS, "-1"), tpot="0", budget="0", gpu_hour="0", utilization="0")
+    for name, words in EMPTY.items():
+        field = page.number_input(key=name)
+        assert (field.value, field.proto.placeholder) == (None, words)
+    assert said(page) == ""
+    link = shared(page)
+    assert {name: float(link[name][0]) for name in EMPTY} == {
+        name: Scenario.model_fields[name].default for name in EMPTY
+    }
+
+
+def test_a_number_typed_is_in_force_until_its_field_is_emptied() -> None:
+    page = every_number()
+    before = verdict(page)
+    for name, value in (("tpot", 40.0), ("tensor", 4), ("activations", 3.5)):
+        page.number_input(key=name).set_value(value)
+        run(page)
+        assert float(shared(page)[name][0]) == value
+        page.number_input(key=name).set_value(None)
+        run(page)
+        assert float(shared(page)[name][0]) == Scenario.model_fields[name].default
+        assert verdict(page) == before
+
+
+@pytest.mark.parametrize(
+    "query", [{"activations": "-0.5"}, {"activations": "-1", "ttft": "250", "tensor": "2"}]
+)
+def test_an_address_with_a_predicted_overhead_opens(query: dict[str, str]) -> None:
+    page = every_number(**query)
+    assert page.number_input(key="activations").value is None
+    assert page.number_input(key="ttft").value == (250 if "ttft" in query else None)
+    assert page.number_input(key="tensor").value == (2 if "tensor" in query else None)
+
+
+def test_what_an_objective_means_stands_below_it() -> None:
+    page = opened(objective="latency")
+    assert any(plain("latency: the one at the lowest latency") in text.value for text in page.sidebar.caption)
+    page.selectbox(key="objective").set_value("cost")
+    run(page)
+    assert any(plain("cost: the one with the fewest GPUs") in text.value for text in page.sidebar.caption)
+    assert shared(page)["objective"] == ["cost"]
 
 
 def test_images_are_asked_about_where_they_can_be_left_out() -> None:

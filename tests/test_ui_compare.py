@@ -75,6 +75,24 @@ def test_differences_come_first_then_verdicts_figures_and_memory() -> None:
     assert "2 scenarios" in bars.alt
 
 
+def test_verdicts_count_all_replicas() -> None:
+    page = compared("?replicas=4&concurrency=80", packed_scenario(ONE))
+    verdicts = "\n".join(str(text.value) for text in page.main.markdown).replace("\\", "")
+    assert "8 × H100 SXM 80 GB (4 × TP2) serve 320 requests at once" in verdicts
+    assert table(page, "Recommended layout")["GPUs"][0] == "8"
+
+
+def test_what_one_plan_leaves_out_is_said_in_words() -> None:
+    page = compared(packed_scenario(ONE), "?tpot=40&budget=8&slots=256&activations=2.5&gpu_hour=2")
+    assert table(page, "What differs") == {
+        "Target for each token, ms": ["none", "40"],
+        "Most GPUs per replica": ["auto", "8"],
+        "Sequences at once": ["auto", "256"],
+        "Activations, GiB": ["auto", "2.5"],
+        "Own price, USD per GPU and hour": ["list price", "2"],
+    }
+
+
 def test_terms_add_up_for_every_plan_speculative_ones_too() -> None:
     drafting = Scenario(model="deepseek-ai/DeepSeek-V3.1", weights="native", gpu="b200-sxm", draft=3)
     page = compared(packed_scenario(ONE), packed_scenario(TWO), packed_scenario(drafting))

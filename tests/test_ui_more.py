@@ -359,6 +359,19 @@ def test_predicted_stands_beside_logged() -> None:
         assert beside["Relative"].abs()[name] < most
 
 
+@pytest.mark.parametrize(
+    ("query", "whose"), [({}, "TP2 (as recommended; the log names no layout)"),
+                         ({"tensor": "4"}, "TP4 (as fixed; the log names no layout)")]
+)  # fmt: skip
+def test_a_log_without_a_layout_is_held_against_the_plan_s(query: dict[str, str], whose: str) -> None:
+    """The log of the placeholder is one of the default plan, on two GPUs."""
+    page = read(log_page.PLACEHOLDER, **query)
+    assert any(plain(whose) in one.value for one in page.main.caption)
+    (table,) = [frame.value for frame in page.dataframe if "Predicted" in frame.value.columns]
+    beside = table.set_index("Quantity")["Relative"]
+    assert abs(beside["weights"]) < 0.04 if not query else beside["weights"] < -0.4
+
+
 def test_what_a_log_says_is_taken_over_with_one_click() -> None:
     page = read((LOGS / "vllm-0.19-tp2.log").read_text("utf-8"), model="Qwen/Qwen3-32B", concurrency="7")
     button = next(button for button in page.main.button if button.label == "Plan with what the log says")
@@ -371,7 +384,7 @@ def test_what_a_log_says_is_taken_over_with_one_click() -> None:
         95,
     )
     assert state["concurrency"] == 7  # a start-up log does not say
-    assert "already says what the log says" in said(page)
+    assert "already has every setting the log states" in said(page)
 
 
 @pytest.mark.parametrize("text", ["hello", "\n" * 1000, "GET / HTTP/1.1 200", BEACON * 50])

@@ -5,7 +5,14 @@ vLLM (V0 and V1), SGLang and TensorRT-LLM each word the same quantities in their
 beside the prediction, `taking` turns them into a scenario, `showing` writes them out.
 """
 
-from parplan.logs.comparing import Comparison, compared, predicted_memory, settings_from
+from parplan.logs.comparing import (
+    Comparison,
+    compared,
+    laid_out,
+    layout_decided,
+    predicted_memory,
+    settings_from,
+)
 from parplan.logs.quantities import LABELS, QUANTITIES, EngineName
 from parplan.logs.reading import LONGEST_LOG, Figure, Line, LogError, LogFigures, log_figures
 from parplan.logs.showing import log_json, written_log
@@ -29,6 +36,8 @@ __all__ = [
     "Wording",
     "compared",
     "gpus_of",
+    "laid_out",
+    "layout_decided",
     "layout_of",
     "log_figures",
     "log_json",

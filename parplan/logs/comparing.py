@@ -11,7 +11,7 @@ from parplan.logs.quantities import QUANTITIES
 from parplan.logs.reading import Figure, LogFigures
 from parplan.logs.taking import layout_of
 from parplan.memory import Memory, Settings, memory
-from parplan.scenario import CUTS, Scenario, problem_of
+from parplan.scenario import CUTS, Scenario, plan, problem_of
 from parplan.workload import Workload
 
 
@@ -37,7 +37,34 @@ class Comparison:
         return self.difference / self.logged if self.logged > 0 else None
 
 
-def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
+def laid_out(figures: LogFigures, scenario: Scenario) -> tuple[Scenario, str]:
+    """A scenario with every cut decided, and in words where from: the log, or the plan where the log names none.
+
+    Args:
+        figures: of a log.
+        scenario: with what the log decides, see `scenario_from`.
+
+    Raises:
+        UnknownNameError: a name the catalogue does not know.
+    """
+    if "tensor" in figures.found:
+        return scenario, "as the log says"
+    best = plan(scenario).advice.recommended
+    if best is None:
+        return scenario, "the log names no layout, and none runs"
+    whose = "fixed" if any(getattr(scenario, name) for name in CUTS) else "recommended"
+    cuts = {name: int(getattr(best.layout, name)) for name in CUTS}
+    return scenario.model_copy(update=cuts), f"as {whose}; the log names no layout"
+
+
+def layout_decided(scenario: Scenario) -> Layout:
+    """The layout of one replica; a cut the scenario leaves open is 1."""
+    return Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
+
+
+def compared(
+    figures: LogFigures, predicted: Memory, *, layout: Layout | None = None
+) -> tuple[Comparison, ...]:
     """Predicted beside logged, component by component, for whatever the log states.
 
     A log counts tokens and requests per data-parallel rank, so the prediction's are divided by the ranks. Sums are
@@ -47,6 +74,7 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
     Args:
         figures: of a log.
         predicted: of one layout at one concurrency (scalars), told what the log says; see `predicted_memory`.
+        layout: the one predicted for. None: the one the log states.
     """
     m = predicted
     profile = catalog.engines()[figures.engine].memory
@@ -63,7 +91,7 @@ def compared(figures: LogFigures, predicted: Memory) -> tuple[Comparison, ...]:
         "outside_torch": m.context + m.non_torch + m.graphs,
         "without_cache": m.weights + m.activations + m.overhead,
         "kv": m.pool,
-        "kv_tokens": np.floor(m.kv_tokens / layout_of(figures).data),
+        "kv_tokens": np.floor(m.kv_tokens / (layout or layout_of(figures)).data),
         "concurrency": m.pool / np.where(m.longest > 0, m.longest, np.nan),
     }
     states = figures.number("states") or 0.0
@@ -117,11 +145,10 @@ def predicted_memory(figures: LogFigures, scenario: Scenario) -> Memory:
     told = settings_from(figures)
     length = int(told.get("max_length", problem.workload.length))
     total = figures.number("total") or problem.gpu.memory
-    cuts = {name: getattr(scenario, name) or 1 for name in CUTS}
     return memory(
         problem.transformer,
         problem.precision,
-        layout=Layout(**cuts),
+        layout=layout_decided(scenario),
         gpu=problem.gpu.model_copy(update={"memory": total}),
         engine=problem.engine,
         workload=Workload(prompt=max(length - 1, 1), output=1),

@@ -118,14 +118,23 @@ def _model_changes(figures: LogFigures, changes: dict[str, Any], messages: list[
         reason = str(error) if name else "the log names no model"
         messages.append(f"{reason[0].upper()}{reason[1:]}; choose the model yourself.")
         return None
-    changes["model"] = transformer.name
+    changes["model"] = chosen = _own_name(name, transformer)
     as_published = stored is None or published_in(transformer, stored)
     changes["weights"] = NATIVE if stored is None or as_published else stored.name
-    if transformer.name.lower() != name.lower():
+    if chosen.lower() != name.lower():
         builds = stored is not None and stored.arithmetic == "fp4"
         differ = "; 4-bit float builds differ in what they leave wider" if builds else ""
         messages.append(f"{name} is taken as {transformer.name}, of the same architecture{differ}.")
     return transformer
+
+
+def _own_name(name: str, transformer: Transformer) -> str:
+    """What the log calls the model, where that is one of the names the catalogue has for it; else the file's."""
+    try:
+        same = catalog.model(name).name == transformer.name
+    except catalog.UnknownNameError:
+        return transformer.name
+    return catalog.transformer(name).name if same else transformer.name
 
 
 def _gpu_changes(figures: LogFigures, changes: dict[str, Any], messages: list[str]) -> None:

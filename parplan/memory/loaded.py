@@ -23,7 +23,7 @@ def expert_padding(
     """
     rounding = profile.expert_padding
     first = next((block.experts for block in transformer.blocks if block.experts), None)
-    if rounding is None or first is None or precision.weights["routed_experts"].name not in rounding.formats:
+    if rounding is None or first is None or not profile.pads(precision.weights["routed_experts"]):
         return np.asarray(1.0)
     width = first.width / np.asarray(layout.expert_tensor)
     wider = np.ceil(width / rounding.width) * rounding.width / width

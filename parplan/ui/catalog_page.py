@@ -209,7 +209,7 @@ def engines() -> pd.DataFrame:
             "Engine": engine.name,
             "Name": engine.label,
             "Versions": engine.versions,
-            "Source": cited(engine.sources),
+            "Source": cited(engine.all_sources),
         }
         for engine in catalog.engines().values()
     )

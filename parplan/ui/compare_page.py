@@ -195,12 +195,16 @@ def _asked(scenarios: Mapping[str, Scenario]) -> None:
         st.text("All of them ask for the same.")
         return
     rows = {
-        LABELS.get(name, sentence(name)): [_value(one) for one in values] for name, values in found.items()
+        LABELS.get(name, sentence(name)): [_value(name, one) for one in values]
+        for name, values in found.items()
     }
     _table(rows, title="What differs", names=list(scenarios))
 
 
-def _value(value: object) -> str:
+def _value(name: str, value: object) -> str:
+    """A field's value as people read it; what was left out is said to be."""
+    if inputs.left_out(name, value):
+        return inputs.EMPTY[name]
     text = (
         f"{value:,g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
     )

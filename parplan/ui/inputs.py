@@ -16,10 +16,19 @@ from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
 from parplan.links import FACTS_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
-from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario, leaves_out_towers, transformer_asked_for
+from parplan.scenario import (
+    BY_CONFIG,
+    BY_SIZE,
+    CUTS,
+    OVERHEADS,
+    Scenario,
+    leaves_out_towers,
+    transformer_asked_for,
+)
 from parplan.shortlist import PLACES
 from parplan.ui import own_hardware
 from parplan.ui.words import count, plain, sentence
+from parplan.workload import OBJECTIVES
 
 Steps: TypeAlias = tuple[float, ...]
 
@@ -79,6 +88,12 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
     },
 }
 """Fields rarely used, folded away: label of each, and the step of a number."""
+EMPTY: dict[str, str] = {
+    **dict.fromkeys(("ttft", "tpot"), "none"),
+    **dict.fromkeys(("budget", *CUTS, "utilization", "slots", "step_tokens", *OVERHEADS), "auto"),
+    "gpu_hour": "list price",
+}
+"""Numbers that may be left out, and what their empty fields say then. Links hold the scenario's default instead."""
 
 
 def whole(value: Any) -> Any:
@@ -100,7 +115,11 @@ def open_link() -> None:
         used[FACTS_KEY] = asked.get(FACTS_KEY, [""])[
             -1
         ]  # of the day the link was made: a reload says the same
-    kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
+    kept = {
+        key: used[key]
+        for key, values in given.items()
+        if values[-1:] == [used.get(key)] and not left_out(key, getattr(found.scenario, key, None))
+    }
     if kept.keys() != given.keys():
         st.query_params.from_dict(kept | {key: asked[key][-1] for key in ELSEWHERE if key in asked})
         st.rerun()  # widgets read the address as it was when the run began
@@ -118,6 +137,16 @@ def keep(page: str) -> None:
         take(st.session_state.get("_scenario", st.session_state["_link"].scenario))
 
 
+def left_out(name: str, value: Any) -> bool:
+    """Whether a value of a field says no more than that it was left out.
+
+    >>> left_out("tpot", 0), left_out("activations", -1), left_out("prefix", 0)
+    (True, True, False)
+    """
+    predicted = name in OVERHEADS and value < 0
+    return predicted or (name in EMPTY and bool(value == Scenario.model_fields[name].default))
+
+
 def take(scenario: Scenario) -> None:
     """Move every widget to a scenario; for buttons."""
     for name, value in scenario:
@@ -127,7 +156,9 @@ def take(scenario: Scenario) -> None:
 
 
 def _widget_value(name: str, value: Any) -> Any:
-    """A field's value as its widget holds it: sliders show whole numbers as such."""
+    """A field's value as its widget holds it: sliders show whole numbers as such, what is left out is empty."""
+    if left_out(name, value):
+        return None
     return whole(value) if name in STEPS else _kind(name)(value)
 
 
@@ -146,7 +177,7 @@ def _about(name: str) -> str | None:
 
 
 def _limits(name: str) -> dict[str, Any]:
-    """Smallest and largest value of a field, of the field's own type."""
+    """Smallest and largest value to type into a field, of the field's own type; a predicted overhead is not typed."""
     least, most = (
         next(
             bound
@@ -155,7 +186,7 @@ def _limits(name: str) -> dict[str, Any]:
         )
         for side in ("ge", "le")
     )
-    return {"min_value": _kind(name)(least), "max_value": _kind(name)(most)}
+    return {"min_value": _kind(name)(0 if name in OVERHEADS else least), "max_value": _kind(name)(most)}
 
 
 def _choose(name: str, label: str) -> str:
@@ -199,6 +230,7 @@ def _number(name: str, label: str, *, step: float = 1) -> None:
         key=name,
         bind="query-params",
         help=_about(name),
+        placeholder=EMPTY.get(name),
     )
 
 
@@ -248,6 +280,15 @@ def _exact_numbers() -> None:
                 st.form_submit_button("Use these", on_click=_typed, width="stretch")
 
 
+def _objective() -> None:
+    """What the best layout is. The address has the names of the options as they are shown, so what they mean stands
+    below."""
+    chosen = _choose("objective", "Best layout by")
+    st.caption(
+        plain(next(f"{name}: the one {words}" for name, words in OBJECTIVES.items() if name == chosen))
+    )
+
+
 def _model() -> None:
     chosen = _choose("model", "Model")
     if chosen not in (BY_SIZE, BY_CONFIG):
@@ -261,7 +302,7 @@ def _model() -> None:
 
 def _described(name: str) -> str:
     """A model of the catalogue in one line; the selector may have no room for its whole name."""
-    model = catalog.model(name).transformer
+    model = catalog.transformer(name)
     active = f", {count(model.active_parameters)} active" if model.is_moe else ""
     stored = " and ".join(sorted(set(model.native.values()) or {"bf16"}))
     return (
@@ -338,11 +379,11 @@ def sidebar() -> None:
         _slide("output", "Output tokens")
         _exact_numbers()
         _choose("engine", "Engine")
-        st.caption("Targets; 0 for none")
+        st.caption("Targets, if any")
         with st.grid(2, min_column_width=100):
             _number("ttft", "First token, ms", step=50)
             _number("tpot", "Each token, ms", step=1)
-        _choose("objective", "Best layout by")
+        _objective()
         for title, fields in FOLDED.items():
             with st.expander(title, icon=":material/tune:", key=f"_fold_{title}", on_change="rerun") as group:
                 if group.open or any(_in_use(name) for name in fields):
@@ -356,7 +397,7 @@ def sidebar() -> None:
 def scenario() -> Scenario:
     """What the widgets say. They run in a browser, so they are checked like any other input."""
     state = st.session_state.to_dict()
-    chosen = {name: state[name] for name in Scenario.model_fields if name in state}
+    chosen = {name: state[name] for name in Scenario.model_fields if state.get(name) is not None}
     try:
         return Scenario.model_validate(chosen)
     except ValidationError:

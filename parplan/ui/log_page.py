@@ -8,7 +8,6 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import logs
-from parplan.layout import Layout
 from parplan.logs import Comparison, LogError, LogFigures
 from parplan.scenario import CUTS, Scenario
 from parplan.ui import inputs
@@ -99,7 +98,7 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
         f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}" for name in differing if name not in CUTS
     ]
     if any(name in CUTS for name in differing):
-        parts.append(f"layout: {_layout(scenario)}")
+        parts.append(f"layout: {logs.layout_decided(scenario)}")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Plan with what the log says",
@@ -108,7 +107,7 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
             disabled=same,
             icon=":material/arrow_forward:",
         )
-        st.text("The plan already says what the log says." if same else "; ".join(parts))
+        st.text("The plan already has every setting the log states." if same else "; ".join(parts))
     _take_overheads(scenario, overheads)
 
 
@@ -134,15 +133,17 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
     """Prediction and log, component by component."""
     st.markdown("**Predicted and logged, per GPU**")
     try:
-        pairs = logs.compared(figures, logs.predicted_memory(figures, scenario))
+        decided, whose = logs.laid_out(figures, scenario)
+        layout = logs.layout_decided(decided)
+        pairs = logs.compared(figures, logs.predicted_memory(figures, decided), layout=layout)
     except (LookupError, ValueError) as error:
         st.text(f"No prediction: {error}")
         return
     if not pairs:
         st.text("The log states nothing that is predicted.")
         return
-    told = f"Predicted for {scenario.model} on {scenario.gpu}, {_layout(scenario)}"
-    st.caption(plain(f"{told}; what the log does not say is as on the left."))
+    told = f"Predicted for {scenario.model} on {scenario.gpu}, {layout} ({whose})"
+    st.caption(plain(f"{told}. What else the log does not say is as on the left."))
     st.dataframe(
         pd.DataFrame([_pair(pair) for pair in pairs], columns=list(BESIDE)),
         key="log_beside",
@@ -151,11 +152,6 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
         column_config=BESIDE,
         alt="Each part of the memory, predicted and as logged",
     )
-
-
-def _layout(scenario: Scenario) -> Layout:
-    """The layout of a scenario; a cut it leaves open is 1."""
-    return Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
 
 
 def _pair(pair: Comparison) -> Mapping[str, object]:

@@ -109,10 +109,8 @@ def _asked(answer: Answer) -> str:
     )
     best = answer.advice.recommended
     if replicas > 1 and best:
-        gpus, requests = best.gpus * replicas, workload.concurrency * replicas
-        words += (
-            f" {replicas:,} such replicas: {counted(gpus, 'GPU')}, {counted(requests, 'request')} at once."
-        )
+        gpus, requests = counted(best.gpus, "GPU"), counted(workload.concurrency, "request")
+        words += f" Each of the {replicas:,} replicas: {gpus}, {requests} at once."
     return f"{words} Settings: » at the top left." if on_phone() else words
 
 
