@@ -18,7 +18,6 @@ from parplan.commands.start import (
     asked_formats,
     checkpoint,
     checkpoint_kind,
-    node_count,
 )
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
@@ -26,6 +25,7 @@ from parplan.layout import Layout
 from parplan.memory import Memory
 from parplan.mixers import Compressed
 from parplan.problem import Problem
+from parplan.topology import node_count
 
 __all__ = [
     "CONFIG_FILE",
