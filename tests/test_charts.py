@@ -116,6 +116,25 @@ def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
         assert cell.words in field.customdata[y][x]
 
 
+@THEMES
+def test_no_shade_of_a_family_is_like_that_of_the_other_layouts(theme: Theme) -> None:
+    """Apart in CIELAB by several times what the eye tells apart side by side (2.3), faded or not."""
+    others = theme.others, theme.faded(theme.others)
+    for family in MARKERS:
+        shades = {shade for count in range(1, 8) for shade in theme.shades(family, count=count)}
+        for shade in shades | {theme.faded(one) for one in shades} | {theme.background}:
+            assert min(np.linalg.norm(lab(shade) - lab(other)) for other in others) > 9, (family, shade)
+
+
+def lab(colour: str) -> Any:
+    """Lightness, green to red, blue to yellow: CIE 15:2004, of a colour of IEC 61966-2-1 under D65."""
+    coded = np.array([*bytes.fromhex(colour.removeprefix("#"))]) / 255
+    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    primaries = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    x, y, z = np.cbrt(primaries @ linear / np.array([0.9505, 1.0, 1.0890]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
 # --- the frontier
 
 

@@ -95,7 +95,7 @@ def _colours(cells: Sequence[Sequence[Cell]], *, always: Cell, theme: Theme) -> 
     order = sorted(widest, key=lambda name: (int(layouts[name].gpus), name))
     drawn = looks([layouts[name] for name in order], chosen=always.layout, theme=theme)
     colours = {name: colour for name, (colour, _) in zip(order, drawn, strict=True)}
-    rest = {OTHERS: theme.faint} if layouts.keys() - widest else {}
+    rest = {OTHERS: theme.others} if layouts.keys() - widest else {}
     return colours | rest | ({NOTHING: theme.background} if NOTHING in names else {})
 
 
