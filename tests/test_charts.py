@@ -6,14 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from parplan.choice import AGAINST, passed_over
+from parplan.choice import AGAINST, candidates, passed_over
 from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts, map_chart
 from parplan.ui.curves_tab import compared
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
-from parplan.units import MS
+from parplan.units import GIB, MS
 from parplan.whatif import winner_map
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -133,6 +133,28 @@ def lab(colour: str) -> Any:
     primaries = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
     x, y, z = np.cbrt(primaries @ linear / np.array([0.9505, 1.0, 1.0890]))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+# --- bars
+
+
+def bars(answer: Answer, **looks: Any) -> Any:
+    result = answer.result
+    plans = [result.plan(index) for index in candidates(result)]
+    return go.Figure(charts.memory_bars(plans, chosen=None, theme=LIGHT, **looks).figure), plans
+
+
+def test_a_bar_too_long_to_draw_is_broken_off_and_says_how_long_it_is() -> None:
+    """405B in BF16 needs some ten H100; four have a bar of more than twice their memory each."""
+    figure, plans = bars(plan(Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", budget=4)))
+    end = figure.layout.xaxis.range[1]
+    lengths = np.sum([mark.x for mark in figure.data], axis=0)
+    broken = {note.y: note.text for note in figure.layout.annotations if charts.BREAK in note.text}
+    assert broken.keys() == {place for place, length in enumerate(lengths) if length > end} != set()
+    for place, text in broken.items():
+        assert f"{plans[place].memory.needed / GIB:,.0f} GiB" in text
+    figure, _ = bars(plan(Scenario()))
+    assert not any(charts.BREAK in note.text for note in figure.layout.annotations)
 
 
 # --- the frontier

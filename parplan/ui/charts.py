@@ -43,7 +43,9 @@ MISSING = {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff", "size": 7,
 CHARACTER = 7.2
 """Width of one character of a label, pixels."""
 OVERFLOW = 1.6
-"""Bars longer than this many GPUs' memory are cut off."""
+"""Bars longer than this many GPUs' memory are broken off."""
+BREAK = "//"
+"""Where a bar is broken off."""
 AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
 """A legend with a place of its own, whatever the size of the plot."""
 BEATEN = 0.3
@@ -107,7 +109,8 @@ def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
 def _memory_stack(
     bars: Mapping[str, Rank], *, height: int, thickness: float, x: str, theme: Theme
 ) -> marks.Figure:
-    """One bar per name, stacked by part, and the capacity as a line.
+    """One bar per name, stacked by part, and the capacity as a line. Bars too long to draw are broken off, and say how
+    long they are.
 
     Args:
         height: of the figure, pixels.
@@ -118,7 +121,8 @@ def _memory_stack(
     amounts = {
         part: [max(float(getattr(rank, part)) / GIB, 0.0) for rank in bars.values()] for part in MEMORY_PARTS
     }
-    longest = max(sum(bar) for bar in zip(*amounts.values(), strict=True))
+    lengths = [sum(bar) for bar in zip(*amounts.values(), strict=True)]
+    end = min(max(lengths) * 1.03, usable * OVERFLOW)
     return marks.figure(
         data=[
             marks.Bar(
@@ -141,7 +145,7 @@ def _memory_stack(
             x=x,
             barmode="stack",
             yaxis={"autorange": "reversed", "showgrid": False},
-            xaxis={"range": [0, min(longest * 1.03, usable * OVERFLOW)]},
+            xaxis={"range": [0, end]},
             legend={"traceorder": "normal", "entrywidth": 70, **AT_TOP},
             margin={
                 "t": 84,
@@ -163,7 +167,19 @@ def _memory_stack(
                     y=1,
                     xanchor="right",
                     yanchor="bottom",
-                )
+                ),
+                *(
+                    theme.note(
+                        end,
+                        f"<b>{BREAK}</b> {length:,.0f} GiB",
+                        y=place,
+                        yref="y",
+                        xanchor="right",
+                        bgcolor=theme.background,
+                    )
+                    for place, length in enumerate(lengths)
+                    if length > end
+                ),
             ],
         ),
     )
