@@ -157,6 +157,70 @@ def test_a_bar_too_long_to_draw_is_broken_off_and_says_how_long_it_is() -> None:
     assert not any(charts.BREAK in note.text for note in figure.layout.annotations)
 
 
+# --- targets
+
+
+@THEMES
+def test_points_whose_first_token_is_late_are_hollow(theme: Theme) -> None:
+    answer = plan(EXPERTS.model_copy(update={"ttft": 2000}))
+    result = answer.result
+    drawn = named(charts.frontier(result, chosen=recommended(answer), theme=theme))
+    ttft, late = result.grid(result.serving.ttft), 0
+    for name in MARKERS:
+        symbols = drawn[name].marker.symbol
+        places = list(zip(*result.frontiers[name], strict=True))
+        symbols = [symbols] * len(places) if isinstance(symbols, str) else symbols
+        for symbol, place in zip(symbols, places, strict=True):
+            assert symbol.endswith("-open") == (ttft[place] > 2.0)
+            late += ttft[place] > 2.0
+    assert late > 0
+    assert charts.LATE in drawn
+
+
+@pytest.mark.parametrize(("tpot", "side"), [(60, "left"), (10, "right")])
+def test_the_target_for_the_time_per_token_is_named_on_the_side_with_room(tpot: int, side: str) -> None:
+    answer = plan(EXPERTS.model_copy(update={"tpot": tpot}))
+    figure = go.Figure(charts.frontier(answer.result, chosen=recommended(answer), theme=LIGHT).figure)
+    (note,) = figure.layout.annotations
+    assert f"{tpot} ms per token" in note.text
+    assert note.x == figure.layout.shapes[0].x0 == 1000 / tpot
+    assert note.xanchor == side
+
+
+def test_without_a_target_for_the_first_token_nothing_is_hollow(experts: Answer) -> None:
+    drawn = named(charts.frontier(experts.result, chosen=recommended(experts), theme=LIGHT))
+    assert charts.LATE not in drawn
+    assert {drawn[name].marker.symbol for name in MARKERS} == set(MARKERS.values())
+
+
+def test_a_cross_stands_where_the_first_token_begins_to_be_late_and_the_target_is_named() -> None:
+    answer = plan(EXPERTS.model_copy(update={"ttft": 2000, "tpot": 60}))
+    result, best = answer.result, answer.advice.recommended
+    assert best is not None
+    indices = compared(answer, best)
+    chart = charts.curves(
+        result,
+        values=result.serving.tpot / MS,
+        unit="ms",
+        layouts=indices,
+        chosen=best.index,
+        limit=60,
+        theme=LIGHT,
+    )
+    crosses = named(chart)[f"{charts.LATE} from here"]
+    ttft, tpot = result.grid(result.serving.ttft), result.grid(result.serving.tpot)
+    marked = dict(zip(crosses.customdata, crosses.y, strict=True))
+    for index in indices:
+        shown = result.concurrency <= charts.MOST_REQUESTS
+        late = np.flatnonzero(shown & (ttft[index] > 2.0))
+        name = str(result.layout.one(index))
+        assert (name in marked) == bool(late.size)
+        if late.size:
+            assert marked[name] == pytest.approx(tpot[index, late[0]] / MS)
+    notes = {note.text: note.y for note in go.Figure(chart.figure).layout.annotations}
+    assert notes["target: 60 ms"] == 60
+
+
 # --- the frontier
 
 

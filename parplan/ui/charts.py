@@ -13,7 +13,7 @@ from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import significant
-from parplan.units import GIB, MS, Array, counted, written_bytes, written_time
+from parplan.units import GIB, MS, Array, Mask, counted, written_bytes, written_time
 
 MEMORY_PARTS = {
     "weights": "Weights",
@@ -48,6 +48,8 @@ BREAK = "//"
 """Where a bar is broken off."""
 AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
 """A legend with a place of its own, whatever the size of the plot."""
+LATE = "First token late"
+"""What a mark means that stands where the first token comes later than asked."""
 BEATEN = 0.3
 """Opacity of points that another family beats."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
@@ -237,7 +239,8 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
 
 def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
     """Tokens/s per GPU over tokens/s per user: of each family what none of it beats on both, faint
-    where another family does, and the target for the time per token.
+    where another family does, hollow where the first token comes later than asked; and the target for the time per
+    token.
 
     A family that is nowhere best is left to a click on its name in the legend.
 
@@ -248,19 +251,26 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
     """
     alt = "Throughput per GPU against speed per user, best layouts of each family."
     best = set(zip(*(places.tolist() for places in result.frontier), strict=True))
-    traces = []
+    traces, late, missed = [], too_late(result), False
     for name in MARKERS:
         layouts, batches = result.frontiers[name]
         if len(layouts):
+            hollow = late[layouts, batches]
             shown = [place in best for place in zip(layouts.tolist(), batches.tolist(), strict=True)]
             look = {
                 "color": theme.family[name],
-                "symbol": MARKERS[name],
+                "symbol": [f"{MARKERS[name]}{'-open' * bool(one)}" for one in hollow]
+                if hollow.any()
+                else MARKERS[name],
                 "size": 7,
                 "opacity": [1 if one else BEATEN for one in shown],
             }
             traces.append(_points(result, layouts, batches, name=name, mode="lines+markers", marker=look))
             traces[-1]["visible"] = True if any(shown) else "legendonly"
+            missed |= bool(hollow.any())
+    if missed:
+        hollow_ring = {"symbol": "circle-open", "size": 7, "color": theme.text}
+        traces.append(marks.Scatter(name=LATE, x=[None], y=[None], mode="markers", marker=hollow_ring))
     if chosen is not None:
         own = _chosen(result, chosen, theme=theme)
         traces += own
@@ -274,10 +284,25 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         xaxis=axis,
         yaxis=axis,
         shapes=[theme.upright(1 / limit, colour=theme.limit)] if limit else [],
-        legend=AT_TOP,
+        annotations=[_at_speed(limit, traces, theme)] if limit else [],
+        legend={"entrywidth": 92, "font": {"size": 11}, **AT_TOP},
         margin={"t": 84},
     )
     return Chart(marks.figure(data=traces, layout=layout), alt)
+
+
+def _at_speed(target: float, traces: Sequence[marks.Scatter], theme: Theme) -> dict[str, Any]:
+    """What the upright line of a target stands for, on the side where there is more room."""
+    fastest = max((speed for trace in traces for speed in trace["x"] if speed is not None), default=0)
+    side = "left" if 1 / target < fastest / 2 else "right"
+    words = f"target: {written_time(target)} per token"
+    return theme.note(1 / target, words, colour=theme.limit, y=1, xanchor=side, yanchor="top")
+
+
+def too_late(result: Result) -> Mask:
+    """Where the first token comes later than asked, [layouts, batches]; nowhere without a target."""
+    target = result.problem.workload.ttft or np.inf
+    return result.grid(result.serving.ttft) > target
 
 
 def _chosen(result: Result, index: int, *, theme: Theme) -> list[marks.Scatter]:
@@ -324,7 +349,8 @@ def _points(
 def curves(
     result: Result, *, values: Any, unit: str, layouts: Sequence[int], chosen: int, limit: float, theme: Theme
 ) -> Chart:
-    """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache.
+    """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache. A cross
+    marks the first number of requests at which the first token comes later than asked.
 
     A line has the colour and marker of its family; those of one family differ by shade and by filled or open markers.
 
@@ -352,6 +378,7 @@ def curves(
             chosen=index == chosen,
         )
     ]
+    traces += _first_late(result, layouts, values=result.grid(values), theme=theme)
     asked = int(result.concurrency[result.asked])
     figure = marks.figure(
         data=traces,
@@ -365,12 +392,19 @@ def curves(
             margin={"t": 92},
             shapes=[theme.upright(asked, colour=theme.text), *([theme.level(limit)] if limit else [])],
             annotations=[
-                theme.note(np.log10(asked), f"{asked:,} asked", y=1, xanchor="center", yanchor="bottom")
+                theme.note(np.log10(asked), f"{asked:,} asked", y=1, xanchor="center", yanchor="bottom"),
+                *([_target(limit, unit, theme)] if limit else []),
             ],
         ),
     )
     now = f"{significant(result.at_asked(values)[chosen])} with {asked:,} requests on {result.layout.one(chosen)}"
     return Chart(figure, f"{unit} against concurrent requests: {now}.")
+
+
+def _target(limit: float, unit: str, theme: Theme) -> dict[str, Any]:
+    """What a level line stands for."""
+    at = {"xref": "paper", "yref": "y", "xanchor": "left", "yanchor": "bottom"}
+    return theme.note(0, f"target: {limit:,g} {unit}", y=limit, **at)
 
 
 def looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> list[tuple[str, str]]:
@@ -385,6 +419,40 @@ def looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> 
         for place, (layout, colour) in enumerate(zip(kin, shades, strict=True)):
             found[layout] = (colour, MARKERS[family] + "-open" * ((place - (own or 0)) % 2))
     return [found[layout] for layout in layouts]
+
+
+def _requests(result: Result, index: int) -> Array:
+    """Where the points of one layout's line stand: at the requests it runs, beyond a full cache at those asked for."""
+    running = result.grid(result.serving.running)[index]
+    return np.where(result.growing[index], running, result.concurrency)
+
+
+def _first_late(
+    result: Result, layouts: Sequence[int], *, values: Array, theme: Theme
+) -> list[marks.Scatter]:
+    """A cross on every line where the first token begins to come later than asked; nothing where none does."""
+    late = too_late(result) & (result.concurrency <= MOST_REQUESTS)
+    places = [(index, int(late[index].argmax())) for index in layouts if late[index].any()]
+    if not places:
+        return []
+    ttft = result.grid(result.serving.ttft)
+    marker = {"symbol": "x-thin", "size": 10, "line": {"width": 2.5, "color": theme.limit}}
+    names = [str(result.layout.one(index)) for index, _ in places]
+    return [
+        marks.Scatter(
+            name=f"{LATE} from here",
+            x=[float(_requests(result, index)[batch]) for index, batch in places],
+            y=[float(values[place]) for place in places],
+            mode="markers",
+            marker=marker,
+            text=[
+                f"{name}<br>first token after {written_time(float(ttft[place]))}"
+                for name, place in zip(names, places, strict=True)
+            ],
+            customdata=names,
+            hovertemplate="%{text} with %{x:,} requests<extra></extra>",
+        )
+    ]
 
 
 def _curve(

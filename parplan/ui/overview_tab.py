@@ -79,10 +79,11 @@ def _frontier(answer: Answer) -> None:
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
     draw(figure, key="frontier", about=in_one_line(result.problem), on_point=_look_at)
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
+    late = " Hollow: the first token comes later than your target." if result.problem.workload.ttft else ""
     full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(
         "Every point is a layout at a number of requests; the further up and right, the better. Faint: another family "
-        f"is better.{limit}{full} Click one to see its card."
+        f"is better.{limit}{late}{full} Click one to see its card."
     )
     if found := " ".join(filter(None, (nowhere_best(result), off_the_edge(result, best) if best else ""))):
         st.caption(plain(found))
