@@ -10,7 +10,7 @@ from parplan.choice import AGAINST, candidates, passed_over
 from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts, map_chart
-from parplan.ui.curves_tab import compared
+from parplan.ui.curves_tab import MOST_DRAWN, compared
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
 from parplan.units import GIB, MS
@@ -113,7 +113,8 @@ def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
     marked = set.union(*failing.values())
     for (x, y), cell in cells.items():
         assert (shown[y][x] in whole) == ((x, y) not in marked)
-        assert cell.words in field.customdata[y][x]
+        assert cell.words in field.text[y][x]
+        assert field.customdata[y][x] == f"{found.concurrency[x]} {found.prompts[y]}"
 
 
 @THEMES
@@ -155,6 +156,46 @@ def test_a_bar_too_long_to_draw_is_broken_off_and_says_how_long_it_is() -> None:
         assert f"{plans[place].memory.needed / GIB:,.0f} GiB" in text
     figure, _ = bars(plan(Scenario()))
     assert not any(charts.BREAK in note.text for note in figure.layout.annotations)
+
+
+def test_a_bar_stands_for_its_layout_and_the_ticked_one_is_bold() -> None:
+    answer = plan(Scenario())
+    own = answer.result.layout.one(candidates(answer.result)[-1])
+    figure, plans = bars(answer, ticked=own)
+    for mark in figure.data:
+        assert list(mark.customdata) == [str(one.layout) for one in plans]
+        assert [name.startswith("<b>✓ ") for name in mark.y] == [one.layout == own for one in plans]
+
+
+# --- what is ticked
+
+
+def test_a_ticked_layout_is_framed_on_the_frontier_and_thick_in_curves(experts: Answer) -> None:
+    result, best = experts.result, experts.advice.recommended
+    assert best is not None
+    own = next(int(i) for i in np.flatnonzero(result.legal)[::-1] if i not in compared(experts, best))
+    frame = named(charts.frontier(result, chosen=best.index, ticked=own, theme=LIGHT))["Ticked"]
+    layout = str(result.layout.one(own))
+    assert frame.x[0] == result.at_asked(result.serving.tokens_per_s_per_user)[own]
+    assert frame.customdata[0] == layout
+    indices = compared(experts, best, own=own)
+    assert {own, best.index} <= set(indices)
+    assert len(indices) <= MOST_DRAWN
+    times: dict[str, Any] = {"values": result.serving.tpot / MS, "unit": "ms", "layouts": indices, "limit": 0}
+    drawn = named(charts.curves(result, **times, chosen=best.index, ticked=own, theme=LIGHT))
+    thick = {name for name, mark in drawn.items() if mark.line.width and mark.line.width > 2}
+    assert thick == {f"<b>{best.layout}</b>", f"<b>{layout}</b>, ticked"}
+    assert drawn[f"<b>{layout}</b>, ticked"].meta == layout
+
+
+@pytest.mark.parametrize("index", [None, "recommended", "illegal"])
+def test_nothing_is_framed_without_a_tick_or_where_it_says_nothing_new(experts: Answer, index: Any) -> None:
+    best = recommended(experts)
+    own = {"recommended": best, "illegal": int(np.flatnonzero(~experts.result.legal)[0])}.get(index)
+    assert "Ticked" not in named(charts.frontier(experts.result, chosen=best, ticked=own, theme=LIGHT))
+    assert experts.advice.recommended is not None
+    shown = compared(experts, experts.advice.recommended, own=own)
+    assert shown == compared(experts, experts.advice.recommended)
 
 
 # --- targets

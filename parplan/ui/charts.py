@@ -64,9 +64,21 @@ class Chart:
     alt: str
 
 
-def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -> Chart:
-    """Memory of the fullest GPU of each layout, stacked by part, with the capacity as a line."""
-    bars = {_named(plan, chosen=plan.layout == chosen): plan.memory for plan in plans}
+def memory_bars(
+    plans: Sequence[Plan], *, chosen: Layout | None, ticked: Layout | None = None, theme: Theme
+) -> Chart:
+    """Memory of the fullest GPU of each layout, stacked by part, with the capacity as a line.
+
+    Args:
+        plans: what to draw; a bar stands for its layout when clicked on.
+        chosen: the layout in bold.
+        ticked: the layout in bold with a tick.
+        theme: the colours.
+    """
+    bars = {
+        _named(plan, chosen=plan.layout == chosen, ticked=plan.layout == ticked): plan.memory
+        for plan in plans
+    }
     own = next((plan for plan in plans if plan.layout == chosen), plans[0])
     figure = _memory_stack(
         bars,
@@ -74,6 +86,7 @@ def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -
         thickness=min(0.65, 0.16 * len(bars)),
         x="GiB on the fullest GPU",
         theme=theme,
+        stands_for=[str(plan.layout) for plan in plans],
     )
     return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
 
@@ -109,7 +122,13 @@ def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
 
 
 def _memory_stack(
-    bars: Mapping[str, Rank], *, height: int, thickness: float, x: str, theme: Theme
+    bars: Mapping[str, Rank],
+    *,
+    height: int,
+    thickness: float,
+    x: str,
+    theme: Theme,
+    stands_for: Sequence[str] = (),
 ) -> marks.Figure:
     """One bar per name, stacked by part, and the capacity as a line. Bars too long to draw are broken off, and say how
     long they are.
@@ -117,6 +136,7 @@ def _memory_stack(
     Args:
         height: of the figure, pixels.
         thickness: of a bar, as a share of the room it has.
+        stands_for: what a click on each bar is about; empty where nothing happens.
     """
     capacities = [float(rank.usable) / GIB for rank in bars.values()]
     usable, alike = max(capacities), len(set(capacities)) == 1
@@ -139,6 +159,7 @@ def _memory_stack(
                     **({"pattern": MISSING} if part == "kv_waiting" else {}),
                 },
                 hovertemplate="%{y}<br>" + name + ": %{x:.1f} GiB<extra></extra>",
+                **({"customdata": list(stands_for)} if stands_for else {}),
             )
             for part, name in MEMORY_PARTS.items()
         ],
@@ -187,9 +208,9 @@ def _memory_stack(
     )
 
 
-def _named(plan: Plan, *, chosen: bool) -> str:
-    name = f"{plan.layout}, {counted(plan.gpus, 'GPU')}"
-    return f"<b>{name}</b>" if chosen else name
+def _named(plan: Plan, *, chosen: bool, ticked: bool) -> str:
+    name = f"{'✓ ' * ticked}{plan.layout}, {counted(plan.gpus, 'GPU')}"
+    return f"<b>{name}</b>" if chosen or ticked else name
 
 
 def memory_words(plan: Plan) -> str:
@@ -237,7 +258,7 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
     return Chart(figure, f"One token takes {total}; most of it, {most}, is {TIME_PARTS[largest].lower()}.")
 
 
-def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
+def frontier(result: Result, *, chosen: int | None, ticked: int | None = None, theme: Theme) -> Chart:
     """Tokens/s per GPU over tokens/s per user: of each family what none of it beats on both, faint
     where another family does, hollow where the first token comes later than asked; and the target for the time per
     token.
@@ -247,6 +268,7 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
     Args:
         result: what to draw; only legal layouts whose requests all run are.
         chosen: layout to ring, at the asked batch; a bar marks it where it holds no more requests.
+        ticked: layout to frame at the asked batch, where it runs and is another one.
         theme: the colours.
     """
     alt = "Throughput per GPU against speed per user, best layouts of each family."
@@ -275,6 +297,10 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         own = _chosen(result, chosen, theme=theme)
         traces += own
         alt += f" {result.layout.one(chosen)} gives {significant(own[0]['x'][0])} tokens/s per user."
+    if ticked is not None and ticked != chosen and result.legal[ticked]:
+        frame = {"color": theme.text, "symbol": "square-open", "size": 17, "line": {"width": 2.5}}
+        place = np.array([ticked]), np.array([result.asked])
+        traces.append(_points(result, *place, name="Ticked", mode="markers", marker=frame))
     axis = {"rangemode": "tozero", "tickformat": ","}
     limit = result.problem.workload.tpot
     layout = theme.layout(
@@ -347,7 +373,15 @@ def _points(
 
 
 def curves(
-    result: Result, *, values: Any, unit: str, layouts: Sequence[int], chosen: int, limit: float, theme: Theme
+    result: Result,
+    *,
+    values: Any,
+    unit: str,
+    layouts: Sequence[int],
+    chosen: int,
+    ticked: int | None = None,
+    limit: float,
+    theme: Theme,
 ) -> Chart:
     """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache. A cross
     marks the first number of requests at which the first token comes later than asked.
@@ -360,6 +394,7 @@ def curves(
         unit: the unit, title of the axis.
         layouts: indices of the layouts to draw.
         chosen: index of the layout to stress among them.
+        ticked: index of another one to stress.
         limit: the target to draw, in the same unit; 0: none.
         theme: the colours.
     """
@@ -375,7 +410,7 @@ def curves(
             unit=unit,
             colour=colour,
             symbol=symbol,
-            chosen=index == chosen,
+            stress={ticked: "<b>{}</b>, ticked", chosen: "<b>{}</b>"}.get(index, ""),
         )
     ]
     traces += _first_late(result, layouts, values=result.grid(values), theme=theme)
@@ -456,14 +491,17 @@ def _first_late(
 
 
 def _curve(
-    result: Result, index: int, values: Array, *, unit: str, colour: str, symbol: str, chosen: bool
+    result: Result, index: int, values: Array, *, unit: str, colour: str, symbol: str, stress: str
 ) -> tuple[marks.Scatter, marks.Scatter]:
-    """One layout's line: solid while the KV cache holds every request, dotted from there on."""
+    """One layout's line: solid while the KV cache holds every request, dotted from there on.
+
+    Args:
+        stress: its name in the legend, where it is one to stress, with a place for the layout's own; else empty.
+    """
     layout = result.layout.one(index)
-    name = f"<b>{layout}</b>" if chosen else str(layout)
-    shown, held = result.concurrency <= MOST_REQUESTS, result.growing[index]
-    requests = np.where(held, result.grid(result.serving.running)[index], result.concurrency)
-    held = shown & held
+    name = (stress or "{}").format(layout)
+    shown, requests = result.concurrency <= MOST_REQUESTS, _requests(result, index)
+    held = shown & result.growing[index]
     full = shown & (np.arange(held.size) >= max(held.sum() - 1, 0))
 
     def line(where: Any, *, dash: str, mode: str, named: bool) -> marks.Scatter:
@@ -472,10 +510,11 @@ def _curve(
             x=requests[where],
             y=values[where],
             mode=mode,
-            line={"color": colour, "dash": dash, "width": 4 if chosen else 1.5},
-            marker={"symbol": symbol, "size": 8 if chosen else 6, "color": colour},
+            line={"color": colour, "dash": dash, "width": 4 if stress else 1.5},
+            marker={"symbol": symbol, "size": 8 if stress else 6, "color": colour},
             legendgroup=name,
             showlegend=named,
+            meta=str(layout),
             hovertemplate=f"{layout}<br>%{{x:,}} requests: %{{y:,.1f}} {unit}<extra></extra>",
         )
 

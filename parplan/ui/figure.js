@@ -103,7 +103,7 @@ export default async function ({ data, parentElement, setTriggerValue }) {
   await react(figure, marks, layout, { ...data.config, modeBarButtons: buttons(window.Plotly) });
   await fit(figure);
   figure.removeAllListeners("plotly_click");
-  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata));
+  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata ?? points[0].data.meta));
   figure.watch ??= watch(figure);
   return () => {
     figure.watch.disconnect();
