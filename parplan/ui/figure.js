@@ -29,6 +29,7 @@ function place(parent) {
 // A legend in more lines than its margin has room for takes them from the plot: the figure grows by as much. How much is
 // kept, so that the next figure is drawn at its height at once.
 async function fit(figure) {
+  if (!figure._fullLayout) return; // taken down meanwhile
   const { height, margin } = figure.drawn, plot = height - margin.t - margin.b;
   const missing = Math.round(plot - figure._fullLayout._size.h);
   const grown = Math.max((figure.grown ?? 0) + missing, 0);
