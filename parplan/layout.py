@@ -1,5 +1,7 @@
 """How a model is cut across GPUs."""
 
+import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -95,6 +97,16 @@ class Layout:
         sizes = {name: int(getattr(self, cut)) for cut, name in CUT_NAMES.items()}
         text = " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
         return f"{int(self.replicas)} × {text}" if int(self.replicas) > 1 else text
+
+    def named(self, name: str) -> Any:
+        """Which of many layouts are called so, whatever their replicas, [...].
+
+        >>> Layout(tensor=np.array([4, 8, 8]), pipeline=np.array([1, 1, 2])).named("TP8 PP2").tolist()
+        [False, False, True]
+        """
+        sizes = dict(re.findall(r"([A-Z]+)(\d+)", name))
+        alike = (getattr(self, cut) == int(sizes.get(short, 1)) for cut, short in CUT_NAMES.items())
+        return functools.reduce(np.logical_and, alike, np.full(self.shape, bool(sizes)))
 
     @staticmethod
     def stack(layouts: "list[Layout]") -> "Layout":

@@ -6,14 +6,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from parplan.choice import AGAINST, passed_over
+from parplan.choice import AGAINST, candidates, passed_over
 from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts, map_chart
-from parplan.ui.curves_tab import compared
+from parplan.ui.curves_tab import MOST_DRAWN, compared
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
-from parplan.units import MS
+from parplan.units import GIB, MS
 from parplan.whatif import winner_map
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -113,7 +113,153 @@ def test_the_map_fades_and_marks_what_does_not_do_the_job(theme: Theme) -> None:
     marked = set.union(*failing.values())
     for (x, y), cell in cells.items():
         assert (shown[y][x] in whole) == ((x, y) not in marked)
-        assert cell.words in field.customdata[y][x]
+        assert cell.words in field.text[y][x]
+        assert field.customdata[y][x] == f"{found.concurrency[x]} {found.prompts[y]}"
+
+
+@THEMES
+def test_no_shade_of_a_family_is_like_that_of_the_other_layouts(theme: Theme) -> None:
+    """Apart in CIELAB by several times what the eye tells apart side by side (2.3), faded or not."""
+    others = theme.others, theme.faded(theme.others)
+    for family in MARKERS:
+        shades = {shade for count in range(1, 8) for shade in theme.shades(family, count=count)}
+        for shade in shades | {theme.faded(one) for one in shades} | {theme.background}:
+            assert min(np.linalg.norm(lab(shade) - lab(other)) for other in others) > 9, (family, shade)
+
+
+def lab(colour: str) -> Any:
+    """Lightness, green to red, blue to yellow: CIE 15:2004, of a colour of IEC 61966-2-1 under D65."""
+    coded = np.array([*bytes.fromhex(colour.removeprefix("#"))]) / 255
+    linear = np.where(coded <= 0.04045, coded / 12.92, ((coded + 0.055) / 1.055) ** 2.4)
+    primaries = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    x, y, z = np.cbrt(primaries @ linear / np.array([0.9505, 1.0, 1.0890]))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+# --- bars
+
+
+def bars(answer: Answer, **looks: Any) -> Any:
+    result = answer.result
+    plans = [result.plan(index) for index in candidates(result)]
+    return go.Figure(charts.memory_bars(plans, chosen=None, theme=LIGHT, **looks).figure), plans
+
+
+def test_a_bar_too_long_to_draw_is_broken_off_and_says_how_long_it_is() -> None:
+    """405B in BF16 needs some ten H100; four have a bar of more than twice their memory each."""
+    figure, plans = bars(plan(Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", budget=4)))
+    end = figure.layout.xaxis.range[1]
+    lengths = np.sum([mark.x for mark in figure.data], axis=0)
+    broken = {note.y: note.text for note in figure.layout.annotations if charts.BREAK in note.text}
+    assert broken.keys() == {place for place, length in enumerate(lengths) if length > end} != set()
+    for place, text in broken.items():
+        assert f"{plans[place].memory.needed / GIB:,.0f} GiB" in text
+    figure, _ = bars(plan(Scenario()))
+    assert not any(charts.BREAK in note.text for note in figure.layout.annotations)
+
+
+def test_a_bar_stands_for_its_layout_and_the_ticked_one_is_bold() -> None:
+    answer = plan(Scenario())
+    own = answer.result.layout.one(candidates(answer.result)[-1])
+    figure, plans = bars(answer, ticked=own)
+    for mark in figure.data:
+        assert list(mark.customdata) == [str(one.layout) for one in plans]
+        assert [name.startswith("<b>✓ ") for name in mark.y] == [one.layout == own for one in plans]
+
+
+# --- what is ticked
+
+
+def test_a_ticked_layout_is_framed_on_the_frontier_and_thick_in_curves(experts: Answer) -> None:
+    result, best = experts.result, experts.advice.recommended
+    assert best is not None
+    own = next(int(i) for i in np.flatnonzero(result.legal)[::-1] if i not in compared(experts, best))
+    frame = named(charts.frontier(result, chosen=best.index, ticked=own, theme=LIGHT))["Ticked"]
+    layout = str(result.layout.one(own))
+    assert frame.x[0] == result.at_asked(result.serving.tokens_per_s_per_user)[own]
+    assert frame.customdata[0] == layout
+    indices = compared(experts, best, own=own)
+    assert {own, best.index} <= set(indices)
+    assert len(indices) <= MOST_DRAWN
+    times: dict[str, Any] = {"values": result.serving.tpot / MS, "unit": "ms", "layouts": indices, "limit": 0}
+    drawn = named(charts.curves(result, **times, chosen=best.index, ticked=own, theme=LIGHT))
+    thick = {name for name, mark in drawn.items() if mark.line.width and mark.line.width > 2}
+    assert thick == {f"<b>{best.layout}</b>", f"<b>{layout}</b>, ticked"}
+    assert drawn[f"<b>{layout}</b>, ticked"].meta == layout
+
+
+@pytest.mark.parametrize("index", [None, "recommended", "illegal"])
+def test_nothing_is_framed_without_a_tick_or_where_it_says_nothing_new(experts: Answer, index: Any) -> None:
+    best = recommended(experts)
+    own = {"recommended": best, "illegal": int(np.flatnonzero(~experts.result.legal)[0])}.get(index)
+    assert "Ticked" not in named(charts.frontier(experts.result, chosen=best, ticked=own, theme=LIGHT))
+    assert experts.advice.recommended is not None
+    shown = compared(experts, experts.advice.recommended, own=own)
+    assert shown == compared(experts, experts.advice.recommended)
+
+
+# --- targets
+
+
+@THEMES
+def test_points_whose_first_token_is_late_are_hollow(theme: Theme) -> None:
+    answer = plan(EXPERTS.model_copy(update={"ttft": 2000}))
+    result = answer.result
+    drawn = named(charts.frontier(result, chosen=recommended(answer), theme=theme))
+    ttft, late = result.grid(result.serving.ttft), 0
+    for name in MARKERS:
+        symbols = drawn[name].marker.symbol
+        places = list(zip(*result.frontiers[name], strict=True))
+        symbols = [symbols] * len(places) if isinstance(symbols, str) else symbols
+        for symbol, place in zip(symbols, places, strict=True):
+            assert symbol.endswith("-open") == (ttft[place] > 2.0)
+            late += ttft[place] > 2.0
+    assert late > 0
+    assert charts.LATE in drawn
+
+
+@pytest.mark.parametrize(("tpot", "side"), [(60, "left"), (10, "right")])
+def test_the_target_for_the_time_per_token_is_named_on_the_side_with_room(tpot: int, side: str) -> None:
+    answer = plan(EXPERTS.model_copy(update={"tpot": tpot}))
+    figure = go.Figure(charts.frontier(answer.result, chosen=recommended(answer), theme=LIGHT).figure)
+    (note,) = figure.layout.annotations
+    assert f"{tpot} ms per token" in note.text
+    assert note.x == figure.layout.shapes[0].x0 == 1000 / tpot
+    assert note.xanchor == side
+
+
+def test_without_a_target_for_the_first_token_nothing_is_hollow(experts: Answer) -> None:
+    drawn = named(charts.frontier(experts.result, chosen=recommended(experts), theme=LIGHT))
+    assert charts.LATE not in drawn
+    assert {drawn[name].marker.symbol for name in MARKERS} == set(MARKERS.values())
+
+
+def test_a_cross_stands_where_the_first_token_begins_to_be_late_and_the_target_is_named() -> None:
+    answer = plan(EXPERTS.model_copy(update={"ttft": 2000, "tpot": 60}))
+    result, best = answer.result, answer.advice.recommended
+    assert best is not None
+    indices = compared(answer, best)
+    chart = charts.curves(
+        result,
+        values=result.serving.tpot / MS,
+        unit="ms",
+        layouts=indices,
+        chosen=best.index,
+        limit=60,
+        theme=LIGHT,
+    )
+    crosses = named(chart)[f"{charts.LATE} from here"]
+    ttft, tpot = result.grid(result.serving.ttft), result.grid(result.serving.tpot)
+    marked = dict(zip(crosses.customdata, crosses.y, strict=True))
+    for index in indices:
+        shown = result.concurrency <= charts.MOST_REQUESTS
+        late = np.flatnonzero(shown & (ttft[index] > 2.0))
+        name = str(result.layout.one(index))
+        assert (name in marked) == bool(late.size)
+        if late.size:
+            assert marked[name] == pytest.approx(tpot[index, late[0]] / MS)
+    notes = {note.text: note.y for note in go.Figure(chart.figure).layout.annotations}
+    assert notes["target: 60 ms"] == 60
 
 
 # --- the frontier

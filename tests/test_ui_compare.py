@@ -150,7 +150,7 @@ def test_text_from_a_link_is_never_markdown() -> None:
 def test_the_picture_has_a_square_per_gpu_or_per_node_where_there_are_many(
     layout: Layout, gpu: str, squares: int, theme: Theme
 ) -> None:
-    shown = topology.picture(layout, gpu=catalog.gpus()[gpu], theme=theme)
+    shown = topology.picture(layout, gpu=catalog.gpus()[gpu], engine="vllm", theme=theme)
     figure = go.Figure(shown.figure)
     assert len(figure.data[0].x) == squares
     assert str(layout) in shown.alt

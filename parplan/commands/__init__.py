@@ -23,7 +23,6 @@ from parplan.commands.start import (
     asked_formats,
     checkpoint,
     checkpoint_kind,
-    node_count,
 )
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
@@ -33,6 +32,7 @@ from parplan.mixers import Compressed
 from parplan.objections import BY_NAME
 from parplan.planner import case_of, evaluate
 from parplan.problem import Problem
+from parplan.topology import node_count
 from parplan.units import Array
 
 __all__ = [

@@ -11,6 +11,7 @@ from parplan.formats import LINEAR, Component, Format
 from parplan.layout import Cuts, Layout
 from parplan.memory import Memory
 from parplan.problem import Problem
+from parplan.topology import node_count
 from parplan.units import Bytes, gib
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -133,17 +134,6 @@ def written_gib(amount: Bytes) -> str:
 def more_than_one(size: Cuts) -> int | None:
     """A size that needs a flag; one is every engine's default."""
     return int(size) if int(size) > 1 else None
-
-
-def node_count(layout: Layout, *, node: int) -> int:
-    """Nodes of one replica: the fewest that hold the same number of GPUs each and cut tensor groups evenly.
-
-    >>> node_count(Layout(tensor=4, pipeline=3), node=8), node_count(Layout(tensor=16), node=8)
-    (3, 2)
-    """
-    gpus, tensor = int(layout.gpus), int(layout.tensor)
-    counts = (n for n in range(-(-gpus // node), gpus) if gpus % n == 0)
-    return next((n for n in counts if (gpus // n) % tensor == 0 or tensor % (gpus // n) == 0), gpus)
 
 
 def announced_length(problem: Problem) -> int:

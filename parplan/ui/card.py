@@ -15,6 +15,7 @@ from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.report import in_one_line
 from parplan.scenario import CUTS, Answer, Scenario, plan
+from parplan.topology import seated_apart
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, either_way, plain
@@ -52,7 +53,8 @@ def _title(found: Plan, answer: Answer, kept: Scenario) -> None:
             on_click=inputs.take,
             args=(kept,),
             disabled=kept == answer.scenario,
-            help="Fixes it, in the link too.",
+            help="Plans with this cut alone, in the link too. To see why it wins or loses against another layout: "
+            "Against another, below.",
         )
         with st.popover("Its link", icon=":material/link:"):
             address.show(share_url(kept, base=st.context.url or ""), key="_copy_card")
@@ -112,16 +114,20 @@ def _ranks(found: Plan, problem: Problem) -> None:
     if found.gpus == 1:
         return
     picture, links = st.columns([3, 2], gap="medium")
-    about = in_one_line(problem)
+    about, gpu, engine = in_one_line(problem), problem.gpu, problem.engine.family
     with picture:
         st.markdown("**Ranks on GPUs**")
-        draw(topology.picture(found.layout, gpu=problem.gpu, theme=theme()), key="topology", about=about)
+        draw(
+            topology.picture(found.layout, gpu=gpu, engine=engine, theme=theme()), key="topology", about=about
+        )
     with links:
         st.markdown("**What travels between them**")
         rows = pd.DataFrame(
-            topology.carried(found.layout, gpu=problem.gpu), columns=["Cut", "Sends", "Over, one way"]
+            topology.carried(found.layout, gpu=gpu, engine=engine), columns=["Cut", "Sends", "Over, one way"]
         )
         st.table(rows, border="horizontal", hide_index=True, alt="Which link carries what")
+        if apart := seated_apart(found.layout, gpu=gpu, engine=engine):
+            st.caption(plain(apart))
 
 
 def _commands(found: Plan, answer: Answer) -> None:

@@ -13,7 +13,7 @@ from parplan.ui import marks
 from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import significant
-from parplan.units import GIB, MS, Array, counted, written_bytes, written_time
+from parplan.units import GIB, MS, Array, Mask, counted, written_bytes, written_time
 
 MEMORY_PARTS = {
     "weights": "Weights",
@@ -43,9 +43,13 @@ MISSING = {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff", "size": 7,
 CHARACTER = 7.2
 """Width of one character of a label, pixels."""
 OVERFLOW = 1.6
-"""Bars longer than this many GPUs' memory are cut off."""
+"""Bars longer than this many GPUs' memory are broken off."""
+BREAK = "//"
+"""Where a bar is broken off."""
 AT_TOP = {"xref": "container", "x": 0, "yref": "container", "y": 1, "yanchor": "top", "maxheight": 1}
 """A legend with a place of its own, whatever the size of the plot."""
+LATE = "First token late"
+"""What a mark means that stands where the first token comes later than asked."""
 BEATEN = 0.3
 """Opacity of points that another family beats."""
 POINT = "%{text}<br>%{x:,.1f} tokens/s per user<br>%{y:,.0f} tokens/s per GPU<extra></extra>"
@@ -60,9 +64,21 @@ class Chart:
     alt: str
 
 
-def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -> Chart:
-    """Memory of the fullest GPU of each layout, stacked by part, with the capacity as a line."""
-    bars = {_named(plan, chosen=plan.layout == chosen): plan.memory for plan in plans}
+def memory_bars(
+    plans: Sequence[Plan], *, chosen: Layout | None, ticked: Layout | None = None, theme: Theme
+) -> Chart:
+    """Memory of the fullest GPU of each layout, stacked by part, with the capacity as a line.
+
+    Args:
+        plans: what to draw; a bar stands for its layout when clicked on.
+        chosen: the layout in bold.
+        ticked: the layout in bold with a tick.
+        theme: the colours.
+    """
+    bars = {
+        _named(plan, chosen=plan.layout == chosen, ticked=plan.layout == ticked): plan.memory
+        for plan in plans
+    }
     own = next((plan for plan in plans if plan.layout == chosen), plans[0])
     figure = _memory_stack(
         bars,
@@ -70,6 +86,7 @@ def memory_bars(plans: Sequence[Plan], *, chosen: Layout | None, theme: Theme) -
         thickness=min(0.65, 0.16 * len(bars)),
         x="GiB on the fullest GPU",
         theme=theme,
+        stands_for=[str(plan.layout) for plan in plans],
     )
     return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
 
@@ -105,20 +122,29 @@ def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
 
 
 def _memory_stack(
-    bars: Mapping[str, Rank], *, height: int, thickness: float, x: str, theme: Theme
+    bars: Mapping[str, Rank],
+    *,
+    height: int,
+    thickness: float,
+    x: str,
+    theme: Theme,
+    stands_for: Sequence[str] = (),
 ) -> marks.Figure:
-    """One bar per name, stacked by part, and the capacity as a line.
+    """One bar per name, stacked by part, and the capacity as a line. Bars too long to draw are broken off, and say how
+    long they are.
 
     Args:
         height: of the figure, pixels.
         thickness: of a bar, as a share of the room it has.
+        stands_for: what a click on each bar is about; empty where nothing happens.
     """
     capacities = [float(rank.usable) / GIB for rank in bars.values()]
     usable, alike = max(capacities), len(set(capacities)) == 1
     amounts = {
         part: [max(float(getattr(rank, part)) / GIB, 0.0) for rank in bars.values()] for part in MEMORY_PARTS
     }
-    longest = max(sum(bar) for bar in zip(*amounts.values(), strict=True))
+    lengths = [sum(bar) for bar in zip(*amounts.values(), strict=True)]
+    end = min(max(lengths) * 1.03, usable * OVERFLOW)
     return marks.figure(
         data=[
             marks.Bar(
@@ -133,6 +159,7 @@ def _memory_stack(
                     **({"pattern": MISSING} if part == "kv_waiting" else {}),
                 },
                 hovertemplate="%{y}<br>" + name + ": %{x:.1f} GiB<extra></extra>",
+                **({"customdata": list(stands_for)} if stands_for else {}),
             )
             for part, name in MEMORY_PARTS.items()
         ],
@@ -141,7 +168,7 @@ def _memory_stack(
             x=x,
             barmode="stack",
             yaxis={"autorange": "reversed", "showgrid": False},
-            xaxis={"range": [0, min(longest * 1.03, usable * OVERFLOW)]},
+            xaxis={"range": [0, end]},
             legend={"traceorder": "normal", "entrywidth": 70, **AT_TOP},
             margin={
                 "t": 84,
@@ -163,15 +190,27 @@ def _memory_stack(
                     y=1,
                     xanchor="right",
                     yanchor="bottom",
-                )
+                ),
+                *(
+                    theme.note(
+                        end,
+                        f"<b>{BREAK}</b> {length:,.0f} GiB",
+                        y=place,
+                        yref="y",
+                        xanchor="right",
+                        bgcolor=theme.background,
+                    )
+                    for place, length in enumerate(lengths)
+                    if length > end
+                ),
             ],
         ),
     )
 
 
-def _named(plan: Plan, *, chosen: bool) -> str:
-    name = f"{plan.layout}, {counted(plan.gpus, 'GPU')}"
-    return f"<b>{name}</b>" if chosen else name
+def _named(plan: Plan, *, chosen: bool, ticked: bool) -> str:
+    name = f"{'✓ ' * ticked}{plan.layout}, {counted(plan.gpus, 'GPU')}"
+    return f"<b>{name}</b>" if chosen or ticked else name
 
 
 def memory_words(plan: Plan) -> str:
@@ -219,36 +258,49 @@ def time_bar(plan: Plan, *, theme: Theme) -> Chart:
     return Chart(figure, f"One token takes {total}; most of it, {most}, is {TIME_PARTS[largest].lower()}.")
 
 
-def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
+def frontier(result: Result, *, chosen: int | None, ticked: int | None = None, theme: Theme) -> Chart:
     """Tokens/s per GPU over tokens/s per user: of each family what none of it beats on both, faint
-    where another family does, and the target for the time per token.
+    where another family does, hollow where the first token comes later than asked; and the target for the time per
+    token.
 
     A family that is nowhere best is left to a click on its name in the legend.
 
     Args:
         result: what to draw; only legal layouts whose requests all run are.
         chosen: layout to ring, at the asked batch; a bar marks it where it holds no more requests.
+        ticked: layout to frame at the asked batch, where it runs and is another one.
         theme: the colours.
     """
     alt = "Throughput per GPU against speed per user, best layouts of each family."
     best = set(zip(*(places.tolist() for places in result.frontier), strict=True))
-    traces = []
+    traces, late, missed = [], too_late(result), False
     for name in MARKERS:
         layouts, batches = result.frontiers[name]
         if len(layouts):
+            hollow = late[layouts, batches]
             shown = [place in best for place in zip(layouts.tolist(), batches.tolist(), strict=True)]
             look = {
                 "color": theme.family[name],
-                "symbol": MARKERS[name],
+                "symbol": [f"{MARKERS[name]}{'-open' * bool(one)}" for one in hollow]
+                if hollow.any()
+                else MARKERS[name],
                 "size": 7,
                 "opacity": [1 if one else BEATEN for one in shown],
             }
             traces.append(_points(result, layouts, batches, name=name, mode="lines+markers", marker=look))
             traces[-1]["visible"] = True if any(shown) else "legendonly"
+            missed |= bool(hollow.any())
+    if missed:
+        hollow_ring = {"symbol": "circle-open", "size": 7, "color": theme.text}
+        traces.append(marks.Scatter(name=LATE, x=[None], y=[None], mode="markers", marker=hollow_ring))
     if chosen is not None:
         own = _chosen(result, chosen, theme=theme)
         traces += own
         alt += f" {result.layout.one(chosen)} gives {significant(own[0]['x'][0])} tokens/s per user."
+    if ticked is not None and ticked != chosen and result.legal[ticked]:
+        frame = {"color": theme.text, "symbol": "square-open", "size": 17, "line": {"width": 2.5}}
+        place = np.array([ticked]), np.array([result.asked])
+        traces.append(_points(result, *place, name="Ticked", mode="markers", marker=frame))
     axis = {"rangemode": "tozero", "tickformat": ","}
     limit = result.problem.workload.tpot
     layout = theme.layout(
@@ -258,10 +310,25 @@ def frontier(result: Result, *, chosen: int | None, theme: Theme) -> Chart:
         xaxis=axis,
         yaxis=axis,
         shapes=[theme.upright(1 / limit, colour=theme.limit)] if limit else [],
-        legend=AT_TOP,
+        annotations=[_at_speed(limit, traces, theme)] if limit else [],
+        legend={"entrywidth": 92, "font": {"size": 11}, **AT_TOP},
         margin={"t": 84},
     )
     return Chart(marks.figure(data=traces, layout=layout), alt)
+
+
+def _at_speed(target: float, traces: Sequence[marks.Scatter], theme: Theme) -> dict[str, Any]:
+    """What the upright line of a target stands for, on the side where there is more room."""
+    fastest = max((speed for trace in traces for speed in trace["x"] if speed is not None), default=0)
+    side = "left" if 1 / target < fastest / 2 else "right"
+    words = f"target: {written_time(target)} per token"
+    return theme.note(1 / target, words, colour=theme.limit, y=1, xanchor=side, yanchor="top")
+
+
+def too_late(result: Result) -> Mask:
+    """Where the first token comes later than asked, [layouts, batches]; nowhere without a target."""
+    target = result.problem.workload.ttft or np.inf
+    return result.grid(result.serving.ttft) > target
 
 
 def _chosen(result: Result, index: int, *, theme: Theme) -> list[marks.Scatter]:
@@ -306,9 +373,18 @@ def _points(
 
 
 def curves(
-    result: Result, *, values: Any, unit: str, layouts: Sequence[int], chosen: int, limit: float, theme: Theme
+    result: Result,
+    *,
+    values: Any,
+    unit: str,
+    layouts: Sequence[int],
+    chosen: int,
+    ticked: int | None = None,
+    limit: float,
+    theme: Theme,
 ) -> Chart:
-    """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache.
+    """A quantity against concurrent requests, one line per layout, dotted where requests wait for KV cache. A cross
+    marks the first number of requests at which the first token comes later than asked.
 
     A line has the colour and marker of its family; those of one family differ by shade and by filled or open markers.
 
@@ -318,6 +394,7 @@ def curves(
         unit: the unit, title of the axis.
         layouts: indices of the layouts to draw.
         chosen: index of the layout to stress among them.
+        ticked: index of another one to stress.
         limit: the target to draw, in the same unit; 0: none.
         theme: the colours.
     """
@@ -333,9 +410,10 @@ def curves(
             unit=unit,
             colour=colour,
             symbol=symbol,
-            chosen=index == chosen,
+            stress={ticked: "<b>{}</b>, ticked", chosen: "<b>{}</b>"}.get(index, ""),
         )
     ]
+    traces += _first_late(result, layouts, values=result.grid(values), theme=theme)
     asked = int(result.concurrency[result.asked])
     figure = marks.figure(
         data=traces,
@@ -349,12 +427,19 @@ def curves(
             margin={"t": 92},
             shapes=[theme.upright(asked, colour=theme.text), *([theme.level(limit)] if limit else [])],
             annotations=[
-                theme.note(np.log10(asked), f"{asked:,} asked", y=1, xanchor="center", yanchor="bottom")
+                theme.note(np.log10(asked), f"{asked:,} asked", y=1, xanchor="center", yanchor="bottom"),
+                *([_target(limit, unit, theme)] if limit else []),
             ],
         ),
     )
     now = f"{significant(result.at_asked(values)[chosen])} with {asked:,} requests on {result.layout.one(chosen)}"
     return Chart(figure, f"{unit} against concurrent requests: {now}.")
+
+
+def _target(limit: float, unit: str, theme: Theme) -> dict[str, Any]:
+    """What a level line stands for."""
+    at = {"xref": "paper", "yref": "y", "xanchor": "left", "yanchor": "bottom"}
+    return theme.note(0, f"target: {limit:,g} {unit}", y=limit, **at)
 
 
 def looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> list[tuple[str, str]]:
@@ -371,15 +456,52 @@ def looks(layouts: Sequence[Layout], *, chosen: Layout | None, theme: Theme) -> 
     return [found[layout] for layout in layouts]
 
 
+def _requests(result: Result, index: int) -> Array:
+    """Where the points of one layout's line stand: at the requests it runs, beyond a full cache at those asked for."""
+    running = result.grid(result.serving.running)[index]
+    return np.where(result.growing[index], running, result.concurrency)
+
+
+def _first_late(
+    result: Result, layouts: Sequence[int], *, values: Array, theme: Theme
+) -> list[marks.Scatter]:
+    """A cross on every line where the first token begins to come later than asked; nothing where none does."""
+    late = too_late(result) & (result.concurrency <= MOST_REQUESTS)
+    places = [(index, int(late[index].argmax())) for index in layouts if late[index].any()]
+    if not places:
+        return []
+    ttft = result.grid(result.serving.ttft)
+    marker = {"symbol": "x-thin", "size": 10, "line": {"width": 2.5, "color": theme.limit}}
+    names = [str(result.layout.one(index)) for index, _ in places]
+    return [
+        marks.Scatter(
+            name=f"{LATE} from here",
+            x=[float(_requests(result, index)[batch]) for index, batch in places],
+            y=[float(values[place]) for place in places],
+            mode="markers",
+            marker=marker,
+            text=[
+                f"{name}<br>first token after {written_time(float(ttft[place]))}"
+                for name, place in zip(names, places, strict=True)
+            ],
+            customdata=names,
+            hovertemplate="%{text} with %{x:,} requests<extra></extra>",
+        )
+    ]
+
+
 def _curve(
-    result: Result, index: int, values: Array, *, unit: str, colour: str, symbol: str, chosen: bool
+    result: Result, index: int, values: Array, *, unit: str, colour: str, symbol: str, stress: str
 ) -> tuple[marks.Scatter, marks.Scatter]:
-    """One layout's line: solid while the KV cache holds every request, dotted from there on."""
+    """One layout's line: solid while the KV cache holds every request, dotted from there on.
+
+    Args:
+        stress: its name in the legend, where it is one to stress, with a place for the layout's own; else empty.
+    """
     layout = result.layout.one(index)
-    name = f"<b>{layout}</b>" if chosen else str(layout)
-    shown, held = result.concurrency <= MOST_REQUESTS, result.growing[index]
-    requests = np.where(held, result.grid(result.serving.running)[index], result.concurrency)
-    held = shown & held
+    name = (stress or "{}").format(layout)
+    shown, requests = result.concurrency <= MOST_REQUESTS, _requests(result, index)
+    held = shown & result.growing[index]
     full = shown & (np.arange(held.size) >= max(held.sum() - 1, 0))
 
     def line(where: Any, *, dash: str, mode: str, named: bool) -> marks.Scatter:
@@ -388,10 +510,11 @@ def _curve(
             x=requests[where],
             y=values[where],
             mode=mode,
-            line={"color": colour, "dash": dash, "width": 4 if chosen else 1.5},
-            marker={"symbol": symbol, "size": 8 if chosen else 6, "color": colour},
+            line={"color": colour, "dash": dash, "width": 4 if stress else 1.5},
+            marker={"symbol": symbol, "size": 8 if stress else 6, "color": colour},
             legendgroup=name,
             showlegend=named,
+            meta=str(layout),
             hovertemplate=f"{layout}<br>%{{x:,}} requests: %{{y:,.1f}} {unit}<extra></extra>",
         )
 

@@ -26,11 +26,26 @@ function place(parent) {
   return made;
 }
 
-// Keeps a figure as wide as its place.
+// A legend in more lines than its margin has room for takes them from the plot: the figure grows by as much. How much is
+// kept, so that the next figure is drawn at its height at once.
+async function fit(figure) {
+  if (!figure._fullLayout) return; // taken down meanwhile
+  const { height, margin } = figure.drawn, plot = height - margin.t - margin.b;
+  const missing = Math.round(plot - figure._fullLayout._size.h);
+  const grown = Math.max((figure.grown ?? 0) + missing, 0);
+  if (Math.abs(grown - (figure.grown ?? 0)) < 2) return;
+  figure.grown = grown;
+  figure.style.height = `${height + grown}px`;
+  await window.Plotly.relayout(figure, { height: height + grown, autosize: true }); // or else its width is fixed too
+}
+
+// Keeps a figure as wide as its place, and high enough for its legend there.
 function watch(figure) {
-  const watching = new ResizeObserver(() => {
+  const watching = new ResizeObserver(async () => {
     const width = figure.clientWidth;
-    if (width && width !== figure._fullLayout.width) window.Plotly.Plots.resize(figure);
+    if (!width || width === figure._fullLayout.width) return;
+    await window.Plotly.Plots.resize(figure);
+    await fit(figure);
   });
   watching.observe(figure);
   return watching;
@@ -74,6 +89,8 @@ export default async function ({ data, parentElement, setTriggerValue }) {
   const { alt, clickable } = data, { data: marks, layout } = JSON.parse(data.figure);
   const figure = parentElement.querySelector("[role=figure]") ?? place(parentElement);
   figure.setAttribute("aria-label", alt);
+  figure.drawn = { height: layout.height, margin: layout.margin };
+  layout.height += figure.grown ?? 0;
   figure.style.height = `${layout.height}px`; // so that nothing moves while Plotly is on its way
   try {
     await plotly();
@@ -85,8 +102,9 @@ export default async function ({ data, parentElement, setTriggerValue }) {
   const { purge, react } = window.Plotly;
   figure.picture = data.picture;
   await react(figure, marks, layout, { ...data.config, modeBarButtons: buttons(window.Plotly) });
+  await fit(figure);
   figure.removeAllListeners("plotly_click");
-  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata));
+  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata ?? points[0].data.meta));
   figure.watch ??= watch(figure);
   return () => {
     figure.watch.disconnect();

@@ -56,7 +56,8 @@ def draw(chart: Chart, *, key: str, about: str = "", on_point: Callable[[str], N
     Args:
         key: of the figure; the name of its file when it is saved.
         about: what it shows, for the caption it has when it is saved.
-        on_point: what a click on a point does, given what the point stands for (its `customdata`).
+        on_point: what a click on a point does, given what the point stands for (its `customdata`, or the `meta` of its
+            line).
     """
 
     def clicked() -> None:

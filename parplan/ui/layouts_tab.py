@@ -10,7 +10,7 @@ from parplan.choice import filled, ranking, recommended_index
 from parplan.layout import CUT_NAMES
 from parplan.planner import Result
 from parplan.scenario import CUTS, Answer, Scenario
-from parplan.ui import card, inputs
+from parplan.ui import card, inputs, selection
 from parplan.units import MS
 
 FILLED = "Tokens/s per GPU at most"
@@ -54,7 +54,7 @@ def show(answer: Answer) -> None:
 
 def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
     """The table, and the place of the row ticked in it: the tick stays with its layout when rows change places."""
-    before = st.session_state.get("_ticked")
+    before = st.session_state.get(selection.TICKED)
     at = [names.index(before)] if before in names else []
     table = st.dataframe(
         found,
@@ -68,7 +68,7 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
         alt="All layouts with their speed, what they hold, and what speaks against them",
     )
     place = next(iter(table.selection.rows), None)
-    st.session_state["_ticked"] = None if place is None else names[place]
+    st.session_state[selection.TICKED] = None if place is None else names[place]
     return place
 
 

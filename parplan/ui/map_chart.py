@@ -95,7 +95,7 @@ def _colours(cells: Sequence[Sequence[Cell]], *, always: Cell, theme: Theme) -> 
     order = sorted(widest, key=lambda name: (int(layouts[name].gpus), name))
     drawn = looks([layouts[name] for name in order], chosen=always.layout, theme=theme)
     colours = {name: colour for name, (colour, _) in zip(order, drawn, strict=True)}
-    rest = {OTHERS: theme.faint} if layouts.keys() - widest else {}
+    rest = {OTHERS: theme.others} if layouts.keys() - widest else {}
     return colours | rest | ({NOTHING: theme.background} if NOTHING in names else {})
 
 
@@ -107,7 +107,8 @@ def _field(
     colours: Mapping[str, str],
     theme: Theme,
 ) -> marks.Heatmap:
-    """One cell per prompt length and concurrency, in its layout's colour, faded where that does not do the job."""
+    """One cell per prompt length and concurrency, in its layout's colour, faded where that does not do the job; it
+    stands for its number of requests and its prompt, with a space between."""
     listed = {name: place for place, name in enumerate(colours)}
     bands = [*colours.values(), *(theme.faded(colour) for colour in colours.values())]
     return marks.Heatmap(
@@ -115,14 +116,24 @@ def _field(
             [listed.get(cell.name, listed.get(OTHERS, 0)) + len(listed) * bool(cell.words) for cell in row]
             for row in cells
         ],
-        customdata=[
-            [f"{cell.name}<br>{cell.words}" if cell.words else cell.name for cell in row] for row in cells
-        ],
         text=[
-            [f"{prompt:,} prompt tokens, {counted(count, 'request')}" for count in requests]
-            for prompt in prompts
+            [
+                "<br>".join(
+                    filter(
+                        None,
+                        (
+                            cell.name,
+                            cell.words,
+                            f"{prompt:,} prompt tokens, {counted(count, 'request')}",
+                        ),
+                    )
+                )
+                for count, cell in zip(requests, row, strict=True)
+            ]
+            for prompt, row in zip(prompts, cells, strict=True)
         ],
-        hovertemplate="%{customdata}<br>%{text}<extra></extra>",
+        customdata=[[f"{count} {prompt}" for count in requests] for prompt in prompts],
+        hovertemplate="%{text}<extra></extra>",
         colorscale=[
             (edge / len(bands), colour) for place, colour in enumerate(bands) for edge in (place, place + 1)
         ],

@@ -9,13 +9,13 @@ import streamlit as st
 from parplan.choice import INDISTINCT, candidates, passed_over
 from parplan.instances import Purchase
 from parplan.ladder import Rung
-from parplan.links import VIEW_KEY
 from parplan.planner import Plan, Result
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario
 from parplan.ui import balance_table, charts, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
+from parplan.ui.selection import look_at, ticked
 from parplan.ui.words import plain, sentence
 from parplan.units import counted, written_share
 from parplan.ways_out import foremost, ways_out
@@ -59,14 +59,23 @@ def show(answer: Answer) -> None:
 def _memory(answer: Answer) -> None:
     result, best = answer.result, answer.advice.recommended
     st.markdown("**Where the memory goes, on the fullest GPU**")
-    plans = [result.plan(index) for index in candidates(result)]
+    own = ticked(result)
+    listed = dict.fromkeys((*candidates(result), *([] if own is None else [own])))
+    plans = [result.plan(index) for index in listed]
     draw(
-        charts.memory_bars(plans, chosen=best.layout if best else None, theme=theme()),
+        charts.memory_bars(
+            plans,
+            chosen=best.layout if best else None,
+            ticked=None if own is None else result.layout.one(own),
+            theme=theme(),
+        ),
         key="memory_bars",
         about=in_one_line(result.problem),
+        on_point=look_at,
     )
     shown = best or result.plan(candidates(result)[-1])
-    st.caption(plain(charts.memory_words(shown)))
+    tick = "" if own is None else " ✓: the layout you ticked."
+    st.caption(plain(f"{charts.memory_words(shown)} Click a bar to see its card.{tick}"))
     balance_table.show(shown, result.problem, key="_balance")
 
 
@@ -76,13 +85,16 @@ def _frontier(answer: Answer) -> None:
     if not result.legal.any():
         st.caption("No layout runs, so there is nothing to compare.")
         return
-    figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
-    draw(figure, key="frontier", about=in_one_line(result.problem), on_point=_look_at)
+    figure = charts.frontier(
+        result, chosen=best.index if best else None, ticked=ticked(result), theme=theme()
+    )
+    draw(figure, key="frontier", about=in_one_line(result.problem), on_point=look_at)
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
+    late = " Hollow: the first token comes later than your target." if result.problem.workload.ttft else ""
     full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(
         "Every point is a layout at a number of requests; the further up and right, the better. Faint: another family "
-        f"is better.{limit}{full} Click one to see its card."
+        f"is better.{limit}{late}{full} Click one to see its card."
     )
     if found := " ".join(filter(None, (nowhere_best(result), off_the_edge(result, best) if best else ""))):
         st.caption(plain(found))
@@ -122,11 +134,6 @@ def off_the_edge(result: Result, best: Plan) -> str:
 def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
     """Words, scenario and verdict of the cheapest changes; the plans themselves are not kept."""
     return tuple((way.words, way.scenario, way.verdict) for way in foremost(ways_out(answer)))
-
-
-def _look_at(layout: str) -> None:
-    """Open the card of a layout."""
-    st.session_state.update({"_ticked": layout, VIEW_KEY: "Layouts"})
 
 
 def show_ways_out(answer: Answer) -> None:

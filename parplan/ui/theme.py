@@ -13,6 +13,9 @@ BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW = (
     "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#f0e442",
 )  # fmt: skip
 
+INDIGO = "#332288"
+"""Of Tol's muted palette (2021), which is colour-blind safe too: black would be a grey when faded or pale."""
+
 Family: TypeAlias = Literal["TP", "TP with PP", "EP", "DP", "EP or DP with PP", "CP"]
 
 MARKERS: dict[Family, str] = {
@@ -60,6 +63,8 @@ class Theme:
     """What is drawn side by side and is neither a part nor a family, in this order."""
     rest: str
     """Outlines and signs that stand back."""
+    others: str
+    """Layouts without a colour of their own."""
 
     def shades(self, family: Family, *, count: int, own: int | None = None) -> tuple[str, ...]:
         """Colours of so many layouts of one family, from pale to deep, the family's own among them.
@@ -185,10 +190,11 @@ LIGHT = Theme(
         "EP": GREEN,
         "DP": PINK,
         "EP or DP with PP": ORANGE,
-        "CP": "#0e141b",
+        "CP": INDIGO,
     },
     lines=(BLUE, RED, GREEN, PINK, "#0e141b", ORANGE, SKY),
     rest="#7a828c",
+    others="#868a8d",
 )
 DARK = Theme(
     text="#e8edf3",
@@ -200,4 +206,5 @@ DARK = Theme(
     family=LIGHT.family | {"TP": SKY, "CP": YELLOW},
     lines=(SKY, ORANGE, GREEN, PINK, YELLOW, RED, BLUE),
     rest="#8d96a1",
+    others="#8d939b",
 )

@@ -21,6 +21,10 @@ MOST_BOXES = 64
 """Nodes drawn of those."""
 GAP = 0.6
 """Room over the squares of a node, where its name is written, in squares."""
+ROOM = 0.42
+"""Room over the squares of a node inside a wider frame."""
+INNER = 0.47
+"""From the middle of a square to the frame of its node there."""
 EDGE = 0.42
 """From the middle of a square to its side."""
 PIXELS, LINE = 24, 9
@@ -41,21 +45,30 @@ class Square:
     """Stage, or attention replica: squares of one place have one colour."""
 
 
-def picture(layout: Layout, *, gpu: Gpu, theme: Theme) -> Chart:
-    """One square per GPU in frames that a fast link joins; one per node where there are more than `MOST_GPUS` GPUs.
+def picture(layout: Layout, *, gpu: Gpu, engine: str, theme: Theme) -> Chart:
+    """One square per GPU in frames that a fast link joins, and in finer ones where that joins several nodes; one per
+    node where there are more than `MOST_GPUS` GPUs.
 
     Squares of one pipeline stage, without stages of one attention replica, share a colour; a line under squares joins
     a tensor group.
+
+    Args:
+        engine: family of the engine that numbers the ranks.
     """
-    boxes = [tuple(group) for _, group in groupby(seats(layout, gpu=gpu), key=lambda seat: seat.box)]
+    taken = seats(layout, gpu=gpu, engine=engine)
+    boxes, nodes = (_together(taken, by) for by in ("box", "node"))
     many = int(layout.gpus) > MOST_GPUS
-    squares = _boxes(boxes, layout) if many else list(_gpus(boxes, layout))
-    frames = [] if many else [_frame(boxes[box], squares, theme=theme) for box in range(len(boxes))]
-    joined = [] if many else _tensor_lines(boxes, squares, layout, theme=theme)
+    inner = len(nodes) > len(boxes) and not many
+    squares = _nodes(nodes, layout) if many else list(_gpus(boxes, layout))
+    frames = [] if many else [_frame(box, squares, room=0.5, theme=theme) for box in boxes]
+    frames += [_frame(node, squares, room=INNER, theme=theme) for node in nodes] if inner else []
+    joined = [] if many else _tensor_lines(taken, squares, layout, theme=theme)
+    names = [] if many else [_names(boxes, squares, gpu, layout, engine, theme)]
+    names += [_node_names(nodes, squares, theme)] if inner else []
     across = max(square.x for square in squares) + 0.5
     down = max(square.y for square in squares) + 0.5
     figure = marks.figure(
-        data=[_ranks(squares, theme), *([] if many else [_names(boxes, squares, gpu, layout, theme)])],
+        data=[_ranks(squares, theme), *names],
         layout=theme.layout(
             height=int(
                 (PIXELS + LINE * max(len(square.words[:3]) for square in squares)) * (down + 0.6) + 12
@@ -68,18 +81,24 @@ def picture(layout: Layout, *, gpu: Gpu, theme: Theme) -> Chart:
             yaxis={"visible": False, "range": [down + 0.1, -0.5], "automargin": False},
         ),
     )
-    return Chart(figure, words(layout, gpu=gpu))
+    return Chart(figure, words(layout, gpu=gpu, engine=engine))
 
 
-def words(layout: Layout, *, gpu: Gpu) -> str:
+def _together(taken: Sequence[Seat], by: str) -> list[tuple[Seat, ...]]:
+    """The GPUs of every node, or of every box."""
+    return [tuple(group) for _, group in groupby(taken, key=lambda seat: getattr(seat, by))]
+
+
+def words(layout: Layout, *, gpu: Gpu, engine: str) -> str:
     """The picture as a sentence."""
-    boxes = seats(layout, gpu=gpu)[-1].box + 1
+    last = seats(layout, gpu=gpu, engine=engine)[-1]
     carried = "; ".join(
         f"{one.cut}{one.size} over {' and '.join(link for link, _ in one.links)}"
-        for one in traffic(layout, gpu=gpu)
+        for one in traffic(layout, gpu=gpu, engine=engine)
     )
-    where = f"{layout}: {counted(int(layout.gpus), 'GPU')} in {counted(boxes, box_noun(gpu))}."
-    return f"{where} {carried or 'Nothing travels between GPUs'}."
+    where = f"{layout}: {counted(int(layout.gpus), 'GPU')} in {counted(last.box + 1, box_noun(gpu))}"
+    nodes = f", {counted(last.node + 1, 'node')}" if last.node > last.box else ""
+    return f"{where}{nodes}. {carried or 'Nothing travels between GPUs'}."
 
 
 def box_noun(gpu: Gpu) -> str:
@@ -87,9 +106,11 @@ def box_noun(gpu: Gpu) -> str:
     return "node" if gpu.fabric == "pcie" or gpu.domain == gpu.node else f"{FABRICS[gpu.fabric]} domain"
 
 
-def carried(layout: Layout, *, gpu: Gpu) -> list[tuple[str, str, str]]:
+def carried(layout: Layout, *, gpu: Gpu, engine: str) -> list[tuple[str, str, str]]:
     """Cut, what it sends and over what, for the table under the picture."""
-    return [(f"{one.cut}{one.size}", one.carries, _over(one)) for one in traffic(layout, gpu=gpu)]
+    return [
+        (f"{one.cut}{one.size}", one.carries, _over(one)) for one in traffic(layout, gpu=gpu, engine=engine)
+    ]
 
 
 def _over(one: Traffic) -> str:
@@ -105,31 +126,39 @@ def _place(seat: Seat, layout: Layout) -> int:
 
 
 def _gpus(boxes: Sequence[Sequence[Seat]], layout: Layout) -> Iterator[Square]:
-    """One square per GPU, node under node."""
-    rows = -(-len(boxes[0]) // ROW)
-    for number, box in enumerate(boxes):
-        for within, seat in enumerate(box):
-            ranks = seat.words(layout)
-            yield Square(
-                x=within % ROW,
-                y=number * (rows + GAP) + GAP + within // ROW,
-                words=ranks or ("GPU",),
-                about=f"GPU {seat.number}: {', '.join(ranks) or 'the whole model'}",
-                place=_place(seat, layout),
-            )
+    """One square per GPU, frame under frame; small nodes of one frame stand side by side under their names."""
+    top = 0.0
+    for box in boxes:
+        nodes = _together(box, "node")
+        abreast = max(ROW // len(nodes[0]), 1)
+        for start in range(0, len(nodes), abreast):
+            shown = nodes[start : start + abreast]
+            top += GAP if len(nodes) == 1 or not start else ROOM
+            top += ROOM if len(nodes) > 1 and not start else 0
+            for place, node in enumerate(shown):
+                for within, seat in enumerate(node):
+                    ranks = seat.words(layout)
+                    yield Square(
+                        x=place * len(node) + within % ROW,
+                        y=top + within // ROW,
+                        words=ranks or ("GPU",),
+                        about=f"GPU {seat.number}, node {seat.node + 1}: {', '.join(ranks) or 'the whole model'}",
+                        place=_place(seat, layout),
+                    )
+            top += -(-len(shown[0]) // ROW)
 
 
-def _boxes(boxes: Sequence[Sequence[Seat]], layout: Layout) -> list[Square]:
+def _nodes(nodes: Sequence[Sequence[Seat]], layout: Layout) -> list[Square]:
     """One square per node, for replicas of many."""
     return [
         Square(
             x=number % ROW,
             y=number // ROW,
-            words=_ranges(box, layout)[:2],
-            about=f"Node {number + 1}, {counted(len(box), 'GPU')}: {', '.join(_ranges(box, layout))}",
-            place=_place(box[0], layout),
+            words=_ranges(node, layout)[:2],
+            about=f"Node {number + 1}, {counted(len(node), 'GPU')}: {', '.join(_ranges(node, layout))}",
+            place=_place(node[0], layout),
         )
-        for number, box in enumerate(boxes[:MOST_BOXES])
+        for number, node in enumerate(nodes[:MOST_BOXES])
     ]
 
 
@@ -163,30 +192,31 @@ def _shape(square: Square, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _frame(box: Sequence[Seat], squares: Sequence[Square], *, theme: Theme) -> dict[str, Any]:
-    """The edge of what a fast link joins."""
-    inside = [squares[seat.number] for seat in box]
+def _frame(seated: Sequence[Seat], squares: Sequence[Square], *, room: float, theme: Theme) -> dict[str, Any]:
+    """The edge of what a fast link joins, or of a node in it.
+
+    Args:
+        room: from the middle of a square to the edge, in squares.
+    """
+    inside = [squares[seat.number] for seat in seated]
     return {
         "type": "rect",
-        "x0": -0.5,
-        "x1": max(square.x for square in inside) + 0.5,
-        "y0": inside[0].y - 0.5,
-        "y1": inside[-1].y + 0.5,
+        "x0": min(square.x for square in inside) - room,
+        "x1": max(square.x for square in inside) + room,
+        "y0": inside[0].y - (room if room < 0.5 or len({seat.node for seat in seated}) == 1 else 0.5 + ROOM),
+        "y1": inside[-1].y + room,
         "line": _line(theme.rest, width=1),
         "layer": "below",
     }
 
 
 def _tensor_lines(
-    boxes: Sequence[Sequence[Seat]], squares: Sequence[Square], layout: Layout, *, theme: Theme
+    taken: Sequence[Seat], squares: Sequence[Square], layout: Layout, *, theme: Theme
 ) -> list[dict[str, Any]]:
     """A line under the squares of every tensor group, row by row."""
     if int(layout.tensor) == 1:
         return []
-    rows = groupby(
-        (seat for box in boxes for seat in box),
-        key=lambda seat: (seat.number // int(layout.tensor), squares[seat.number].y),
-    )
+    rows = groupby(taken, key=lambda seat: (seat.number // int(layout.tensor), squares[seat.number].y))
     lines = []
     for (_, y), group in rows:
         columns = [squares[seat.number].x for seat in group]
@@ -208,19 +238,37 @@ def _ranks(squares: Sequence[Square], theme: Theme) -> marks.Scatter:
 
 
 def _names(
-    boxes: Sequence[Sequence[Seat]], squares: Sequence[Square], gpu: Gpu, layout: Layout, theme: Theme
+    boxes: Sequence[Sequence[Seat]],
+    squares: Sequence[Square],
+    gpu: Gpu,
+    layout: Layout,
+    engine: str,
+    theme: Theme,
 ) -> marks.Scatter:
     """Name of every frame, and what reaches it over the network."""
-    far = ", ".join(f"{one.cut}{one.size}" for one in traffic(layout, gpu=gpu) if one.far)
+    far = ", ".join(f"{one.cut}{one.size}" for one in traffic(layout, gpu=gpu, engine=engine) if one.far)
     noun = box_noun(gpu)
     noun = noun[:1].upper() + noun[1:]
+    over = f"; over {NETWORK}: {far}" if far else ""
+    tops = [squares[box[0].number].y - 0.5 - (ROOM if box[0].node < box[-1].node else 0) for box in boxes]
+    return _titles(
+        [-0.5] * len(boxes), tops, [f"{noun} {place}{over}" for place in range(1, len(boxes) + 1)], theme
+    )
+
+
+def _node_names(nodes: Sequence[Sequence[Seat]], squares: Sequence[Square], theme: Theme) -> marks.Scatter:
+    """Name of every node in a frame of several."""
+    first = [squares[node[0].number] for node in nodes]
+    named = [f"Node {place}" for place in range(1, len(nodes) + 1)]
+    return _titles([one.x - INNER for one in first], [one.y - INNER for one in first], named, theme)
+
+
+def _titles(x: Sequence[float], y: Sequence[float], text: Sequence[str], theme: Theme) -> marks.Scatter:
+    """Words above the upper left corner of a frame."""
     return marks.Scatter(
-        x=[-0.5] * len(boxes),
-        y=[squares[box[0].number].y - 0.5 for box in boxes],
-        text=[
-            f"{noun} {number + 1}" + (f"; over {NETWORK}: {far}" if far else "")
-            for number in range(len(boxes))
-        ],
+        x=list(x),
+        y=list(y),
+        text=list(text),
         mode="text",
         textposition="top right",
         textfont={"size": 11, "color": theme.text},

@@ -1,10 +1,14 @@
 """What would change the answer: the winning layout over requests and prompt length, and step by step."""
 
+from functools import partial
+
 import pandas as pd
 import streamlit as st
+from pydantic import ValidationError
 
 from parplan.report import in_one_line
-from parplan.scenario import Answer
+from parplan.scenario import Answer, Scenario
+from parplan.ui import inputs
 from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
 from parplan.ui.map_chart import prompts_against_requests
@@ -49,9 +53,27 @@ def _map(answer: Answer) -> None:
         prompts_against_requests(found, asked=asked, theme=theme()),
         key="winner_map",
         about=in_one_line(answer.result.problem),
+        on_point=partial(_ask, answer.scenario),
     )
-    if any(cell.words for row in found.cells for cell in row):
-        st.caption("Faded: the best there is does not do the job. Point at a cell to see what it misses.")
+    failing = any(cell.words for row in found.cells for cell in row)
+    faded = (
+        "Faded: the best there is does not do the job. Point at a cell to see what it misses. "
+        if failing
+        else ""
+    )
+    st.caption(f"{faded}Click a cell to ask for its requests and prompt.")
+
+
+def _ask(scenario: Scenario, cell: str) -> None:
+    """Take over the requests and the prompt of a cell of the map, where one can ask for that much."""
+    concurrency, prompt = cell.split()
+    try:
+        asked = Scenario.model_validate(
+            scenario.model_dump() | {"concurrency": int(concurrency), "prompt": int(prompt)}
+        )
+    except ValidationError:
+        return
+    inputs.take(asked)
 
 
 def _flips(answer: Answer) -> None:
