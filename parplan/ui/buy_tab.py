@@ -27,11 +27,11 @@ TITLES = {
 }
 """Rungs of the ladder, in words."""
 COLUMNS = {
-    "Provider": st.column_config.TextColumn(width=85),
-    "Instance": st.column_config.TextColumn(width=130),
+    "Provider": st.column_config.TextColumn(width=95),
+    "Instance": st.column_config.TextColumn(width=165),
     **{name: prices.COLUMNS[name] for name in ("USD/hour", "USD/M output")},
     "GPUs": st.column_config.NumberColumn(format="%d", width=55, help="Paid for"),
-    "Region": st.column_config.TextColumn(width=110),
+    "Region": st.column_config.TextColumn(width=95),
     "GB/s per GPU": st.column_config.NumberColumn(
         format="%.1f", width=95, help="Network to other machines, one way. Empty: none, or not published"
     ),
