@@ -32,6 +32,9 @@ from parplan.workload import Workload
 
 KNEE_WAITING = 0.05
 """Share of requests that wait for admission at the knee: what the 95th percentile begins to see."""
+KNEE_LEAST = 0.5
+"""Share of the sustained rate that the knee never lies below. With a single slot, where the share that waits is the
+share that is busy, the mean wait is then about as long as a request takes; with more slots it is shorter."""
 TINY = 1e-12
 """A rate that stands for none, and a share by which to stay below one."""
 BUSIEST = 0.999
@@ -210,16 +213,20 @@ def admission_chance(arrival_rate: Number, *, queue: Queue, variation: Number) -
 
 
 def knee_rate(queue: Queue, *, variation: Number) -> Number:
-    """Requests per second of one replica from which more than 5 of 100 requests wait for admission.
+    """Requests per second of one replica up to which few wait for admission, or none for long.
 
-    From here on the 95th percentile of the time to first token is a wait, and grows without bound towards the sustained
-    rate. A replica of a few slots has its knee far below that rate, one of hundreds close to it.
+        the larger of the rate from which more than 5 of 100 requests wait and half of the sustained rate
+
+    Of many slots, the first is close to the sustained rate: the 95th percentile of the time to first token is a wait
+    from there on, and grows without bound. Of a few, some requests wait at any rate worth having a replica for; at half
+    of the sustained rate the mean wait is at most about the time of one request (a single exponential server), and half
+    of the replica is in use.
 
     Args:
         queue: the replica in every state.
         variation: standard deviation over mean of the output length.
     """
-    low, high = 0.0 * np.asarray(queue.sustained), np.asarray(queue.sustained)
+    low, high = KNEE_LEAST * np.asarray(queue.sustained), np.asarray(queue.sustained)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = admission_chance(middle, queue=queue, variation=variation) > KNEE_WAITING
@@ -366,7 +373,7 @@ class Load:
 
     @cached_property
     def knee_rate(self) -> Number:
-        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        """Requests per second over all replicas up to which few wait for admission, see `knee_rate`."""
         return self.replicas * knee_rate(self.queue, variation=self.variation)
 
     def later(self, time: Seconds) -> Number:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from parplan.layout import Layout
-from parplan.load import Load, knee_rate, load, prompts_per_step, queue, sustained_rate
+from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, queue, sustained_rate
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
@@ -24,10 +24,11 @@ POINTS = 96
 """Rates a replica is looked at."""
 ASSUMED = (
     "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
-    "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot. Up to 90 % "
-    "of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as long as the "
-    "output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated attention have "
-    "not been simulated. Traffic in bursts waits longer."
+    "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot; where only "
+    "a few run at once, it is where the replica is half busy, the mean wait being about as long as a request takes at "
+    "most. Up to 90 % of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as "
+    "long as the output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated "
+    "attention have not been simulated. Traffic in bursts waits longer."
 )
 FEW_WAIT = "few wait for admission"
 FIRST_TARGET, TOKEN_TARGET = "the target for the first token", "the target for each token"
@@ -107,7 +108,7 @@ class Replica:
 
     @cached_property
     def knee(self) -> float:
-        """Requests per second from which more than 5 of 100 requests wait for admission."""
+        """Requests per second up to which few wait for admission, or none for long, see `load.knee_rate`."""
         return float(knee_rate(queue(self.serving, layout=self.layout), variation=VARIATION))
 
     @cached_property
@@ -145,11 +146,16 @@ class Replica:
         """How much it bears, and what gives way first beyond."""
         if not self.bearable:
             return f"{self.layout} misses {self.limit} with a single request already; no number of replicas helps."
-        missed = self.limit != FEW_WAIT
+        if self.limit != FEW_WAIT:
+            beyond = f"{self.limit} is missed"
+        elif self.knee > KNEE_LEAST * self.sustained:
+            beyond = "requests begin to wait"
+        else:
+            beyond = "it is more than half busy, and waits grow long"
         return (
-            f"One replica ({self.layout}) bears {written_rate(self.bearable)} requests per second; beyond, "
-            f"{f'{self.limit} is missed' if missed else 'requests begin to wait'}. With all {self.slots:,} slots taken "
-            f"it answers {written_rate(self.sustained)}."
+            f"One replica ({self.layout}) bears {written_rate(self.bearable)} requests per second; beyond, {beyond}. "
+            f"With {f'all {self.slots:,} slots' if self.slots > 1 else 'its only slot'} taken it answers "
+            f"{written_rate(self.sustained)}."
         )
 
 
@@ -182,7 +188,7 @@ class Traffic:
 
     @property
     def knee(self) -> float:
-        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        """Requests per second over all replicas up to which few wait for admission, or none for long."""
         return self.replicas * self.replica.knee
 
     @property
@@ -217,9 +223,10 @@ class Traffic:
             if busiest.utilisation > self.mean.utilisation
             else ""
         )
+        in_hand = written_rate(float(busiest.in_hand))
         return (
             f"At the busiest time each replica is {written_share(busiest.utilisation)} busy{mean} and has "
-            f"{written_rate(float(busiest.in_hand))} requests in hand; half of the first tokens come within "
+            f"{in_hand} request{'s' * (in_hand != '1')} in hand; half of the first tokens come within "
             f"{written_time(float(busiest.ttft_p50))}, 95 of 100 within {written_time(float(busiest.ttft_p95))}."
         )
 

@@ -234,13 +234,25 @@ def test_at_the_knee_one_request_in_twenty_waits(scenario: Scenario, variation: 
 
 
 def test_more_slots_bring_the_knee_closer_to_full_load() -> None:
-    knees = [
-        float(knee_rate(queue(even(slots=n, stay=1.0), layout=Layout()), variation=1.0)) / n
-        for n in (1, 4, 16, 64)
-    ]
-    assert knees[0] == pytest.approx(0.05, rel=1e-3)  # of a single server, one in twenty waits at 5 % load
+    counts = (1, 4, 16, 64)
+    queues = [queue(even(slots=n, stay=1.0), layout=Layout()) for n in counts]
+    knees = [float(knee_rate(one, variation=1.0)) / n for one, n in zip(queues, counts, strict=True)]
     assert knees == sorted(knees)
     assert 0.75 < knees[-1] < 1
+    for n, one, knee in zip(counts[2:], queues[2:], knees[2:], strict=True):
+        assert float(found(knee * n, queue=one, variation=1.0)[1]) == pytest.approx(0.05, rel=1e-3)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_few_slots_are_loaded_to_half_and_wait_no_longer_than_a_request_takes(slots: int) -> None:
+    stay, serving = 3.0, even(slots=slots, stay=3.0)
+    at = load(slots / stay / 2, serving=serving, layout=Layout(), replicas=1, variation=1.0, packed=8.0)
+    assert float(at.knee_rate) == pytest.approx(slots / stay / 2)
+    assert float(at.waiting) > 0.05
+    exact = erlang_c(slots / 2, servers=slots) * stay / slots / 0.5
+    assert float(at.wait_mean) == pytest.approx(exact)
+    assert float(at.wait_mean) <= stay * (1 + 1e-9)
+    assert (slots == 1) == (float(at.wait_mean) == pytest.approx(stay))
 
 
 def test_replicas_share_requests_evenly_and_change_nothing_else() -> None:

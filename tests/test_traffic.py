@@ -72,6 +72,24 @@ def test_as_few_replicas_as_bear_the_peak(rate: float, peak: float) -> None:
     assert needed == 1 or rate * peak > (needed - 1) * one.bearable * (1 - 1e-9)
 
 
+def test_replicas_of_a_single_slot_are_half_busy_where_nothing_else_is_asked() -> None:
+    one = replica(DENSE.model_copy(update={"slots": 1, "concurrency": 1}))
+    assert one.slots == 1
+    assert one.bearable == pytest.approx(one.sustained / 2)
+    assert "more than half busy" in one.words
+    rate = 7.3 * one.sustained
+    busy = traffic(one, rate=rate, peak=1.0, replicas=replicas_for(one, rate=rate, peak=1.0)).mean
+    assert 0.4 < float(busy.utilisation) <= 0.5
+    tight = Replica(
+        layout=one.layout,
+        serving=one.serving,
+        packed=one.packed,
+        workload=one.workload.model_copy(update={"ttft": 1.5 * float(np.min(one.curve.ttft_p50))}),
+    )
+    assert tight.limit == "the target for the first token"
+    assert 0 < tight.bearable < one.bearable
+
+
 def test_a_busier_time_is_busier_in_every_way() -> None:
     found = traffic(replica(DENSE), rate=10.0, peak=2.0, replicas=9)
     mean, busiest = found.mean, found.busiest
