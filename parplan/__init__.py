@@ -37,6 +37,7 @@ LAYERS: tuple[str, ...] = (
     "disaggregation",
     "replicas",
     "waiting",
+    "lockstep",
     "load",
     "instances",
     "cost",

@@ -27,8 +27,10 @@ ASSUMED = (
     "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot; where only "
     "a few run at once, it is where the replica is half busy, the mean wait being about as long as a request takes at "
     "most. Up to 90 % of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as "
-    "long as the output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated "
-    "attention have not been simulated. Traffic in bursts waits longer."
+    "long as the output (within 15 % where fewer than a dozen requests run at once, and with repeated attention; "
+    "within 20 % for longer prompts; with repeated attention those can be off by more). Not simulated are pipeline "
+    "stages, traffic in bursts, which waits longer, and engines that let requests in before there is room for "
+    "all of their tokens, as vLLM does: here each request has its full length reserved."
 )
 FEW_WAIT = "few wait for admission"
 FIRST_TARGET, TOKEN_TARGET = "the target for the first token", "the target for each token"
@@ -52,19 +54,6 @@ def last_within(values: Array, *, rates: Array, most: float) -> float:
     return float(np.asarray(rates)[within][-1]) if within.any() else 0.0
 
 
-def token_time(in_hand: Number, *, serving: Serving) -> Seconds:
-    """Time per output token with a mean number of requests in hand: that of the closed loop with as many.
-
-    Between two concurrencies that were worked out, a straight line.
-
-    Args:
-        in_hand: mean requests one replica has in hand, running or waiting.
-        serving: one replica at every concurrency, [batches].
-    """
-    concurrency = serving.running + serving.waiting
-    return np.interp(in_hand, concurrency, np.broadcast_to(serving.tpot, np.shape(concurrency)))
-
-
 @dataclass(frozen=True)
 class Replica:
     """One layout as traffic finds it."""
@@ -86,10 +75,6 @@ class Replica:
             variation=VARIATION,
             packed=self.packed,
         )
-
-    def tpot(self, in_hand: Number) -> Seconds:
-        """Time per output token with a mean number of requests in hand."""
-        return token_time(in_hand, serving=self.serving)
 
     @cached_property
     def slots(self) -> int:
@@ -119,7 +104,7 @@ class Replica:
         if asked.ttft:
             found[FIRST_TARGET] = np.asarray(self.curve.later(asked.ttft)), LATE
         if asked.tpot:
-            found[TOKEN_TARGET] = np.asarray(self.tpot(self.curve.in_hand)), float(asked.tpot)
+            found[TOKEN_TARGET] = np.asarray(self.curve.tpot), float(asked.tpot)
         return found
 
     @cached_property
@@ -194,7 +179,7 @@ class Traffic:
     @property
     def tpot(self) -> Seconds:
         """Time per output token at the peak."""
-        return self.replica.tpot(self.busiest.in_hand)
+        return self.busiest.tpot
 
     def words(self, *, shown: int) -> str:
         """What the rate takes, what users feel at the peak, and whether other replicas suffice.
