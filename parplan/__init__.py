@@ -41,6 +41,7 @@ LAYERS: tuple[str, ...] = (
     "load",
     "instances",
     "cost",
+    "fleet",
     # decisions
     "objections",
     "search",

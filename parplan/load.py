@@ -13,11 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from parplan.calibration import Engine
-from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.lockstep import beyond, held, line
-from parplan.memory import tier_value
 from parplan.serving import Prefill, Serving
 from parplan.units import Array, Count, Number, Seconds
 from parplan.waiting import (
@@ -31,7 +28,6 @@ from parplan.waiting import (
     prompt_wait_chance,
     quantile_beyond,
 )
-from parplan.workload import Workload
 
 KNEE_WAITING = 0.05
 """Share of requests that wait for admission at the knee: what the 95th percentile begins to see."""
@@ -105,12 +101,12 @@ def utilisation(arrival_rate: Number, *, sustained: Number) -> Number:
     return arrival_rate / sustained
 
 
-def prompts_per_step(engine: Engine, *, gpu: Gpu, workload: Workload) -> Number:
+def prompts_per_step(serving: Serving) -> Number:
     """Prompts one step of an attention replica takes: the engine's step size over the tokens not in the prefix cache.
 
-    Below one where a prompt takes several steps.
+    Below one where a prompt takes several steps. [...]
     """
-    return tier_value(engine.memory.batched_tokens, gpu=gpu) / workload.new_tokens
+    return np.broadcast_to(serving.riding.most / serving.riding.chunks, np.shape(serving.running))[..., -1]
 
 
 def state_grid(slots: int) -> Array:
@@ -589,15 +585,38 @@ def load(
         packed: see `prompts_per_step`.
     """
     one = queue(serving, layout=layout)
+    gpus = replicas * layout.gpus
+    return loaded(arrival_rate, queue=one, variation=variation, packed=packed, replicas=replicas, gpus=gpus)
+
+
+def loaded(
+    arrival_rate: Number,
+    *,
+    queue: Queue,
+    variation: Number,
+    packed: Number,
+    replicas: Count = 1,
+    gpus: Count = 0,
+) -> Load:
+    """The same for replicas whose states are known.
+
+    Args:
+        arrival_rate: requests per second over all replicas, [...].
+        queue: one of them in every state.
+        variation: standard deviation over mean of the output length.
+        packed: see `prompts_per_step`.
+        replicas: how many share the requests.
+        gpus: of all of them; 0: nobody asks.
+    """
     rate = np.asarray(np.divide(arrival_rate, replicas))
-    chance, waiting = found(rate, queue=one, variation=variation)
+    chance, waiting = found(rate, queue=queue, variation=variation)
     return Load(
         arrival_rate=arrival_rate,
         replicas=replicas,
-        gpus=replicas * layout.gpus,
-        queue=one,
+        gpus=gpus,
+        queue=queue,
         variation=variation,
-        newcomers=newcomers(rate, queue=one, chance=chance, packed=packed),
+        newcomers=newcomers(rate, queue=queue, chance=chance, packed=packed),
         waiting=waiting,
-        wait=np.asarray(admission_wait(rate, queue=one, variation=variation)),
+        wait=np.asarray(admission_wait(rate, queue=queue, variation=variation)),
     )

@@ -3,6 +3,7 @@
 import numpy as np
 
 from parplan.explanation import speed_sources
+from parplan.fleet import VARIATION
 from parplan.load import (
     Load,
     admission_chance,
@@ -31,7 +32,7 @@ from parplan.products import (
     worked_out,
 )
 from parplan.replicas import replicas_needed
-from parplan.traffic import FEW_WAIT, FIRST_TARGET, VARIATION, Replica, Traffic, last_within
+from parplan.traffic import FEW_WAIT, FIRST_TARGET, Replica, Traffic, last_within
 from parplan.units import Array, counted, written_rate, written_share, written_time
 from parplan.waiting import exceeded, quantile_beyond
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from parplan.fleet import LATE, VARIATION, rates
 from parplan.layout import Layout
 from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, queue, sustained_rate
 from parplan.planner import Result, picked
@@ -16,12 +17,6 @@ from parplan.serving import Serving
 from parplan.units import Array, Number, Seconds, counted, written_rate, written_share, written_time
 from parplan.workload import Workload
 
-VARIATION = 1.0
-"""Standard deviation over mean of the output length: exponential. Lengths that are more alike wait less."""
-LATE = 0.05
-"""Share of requests whose first token may come later than its target."""
-POINTS = 96
-"""Rates a replica is looked at."""
 ASSUMED = (
     "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
     "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot; where only "
@@ -35,8 +30,6 @@ ASSUMED = (
 FEW_WAIT = "few wait for admission"
 FIRST_TARGET, TOKEN_TARGET = "the target for the first token", "the target for each token"
 """What limits a rate."""
-HIGHEST = 0.995
-"""Share of the sustained rate where the curve ends; at that rate itself the wait has no end."""
 
 
 def last_within(values: Array, *, rates: Array, most: float) -> float:
@@ -89,7 +82,7 @@ class Replica:
     @cached_property
     def curve(self) -> Load:
         """What users feel from next to no traffic to next to all it sustains, [rates]."""
-        return self.load(np.linspace(0, HIGHEST, POINTS + 1)[1:] * self.sustained)
+        return self.load(rates(self.sustained))
 
     @cached_property
     def knee(self) -> float:
@@ -146,12 +139,12 @@ class Replica:
 
 def replica_of(result: Result, index: int) -> Replica:
     """One layout of a result, for any traffic."""
-    problem = result.problem
+    serving = picked(result.serving, shape=result.shape, index=(index,))
     return Replica(
         layout=result.layout.one(index),
-        serving=picked(result.serving, shape=result.shape, index=(index,)),
-        packed=float(prompts_per_step(problem.engine, gpu=problem.gpu, workload=problem.workload)),
-        workload=problem.workload,
+        serving=serving,
+        packed=float(prompts_per_step(serving)),
+        workload=result.problem.workload,
     )
 
 
@@ -170,6 +163,15 @@ class Traffic:
     def bearable(self) -> float:
         """Requests per second the replicas bear together, see `Replica.bearable`."""
         return self.replicas * self.replica.bearable
+
+    @property
+    def at_once(self) -> int:
+        """Requests at once a replica needs room for at the peak: 98 of 100 times, no more are in hand (Poisson).
+
+        mean + 2 sqrt(mean), rounded up
+        """
+        mean = float(self.busiest.in_hand)
+        return max(int(np.ceil(mean + 2 * np.sqrt(mean))), 1) if np.isfinite(mean) else np.iinfo(np.int32).max
 
     @property
     def knee(self) -> float:

@@ -141,12 +141,9 @@ class Replica:
 def replica_of(scenario: Scenario) -> Replica:
     """The smallest legal layout of a scenario."""
     result = result_of(scenario)
-    problem, index = result.problem, int(np.flatnonzero(result.legal)[0])
-    return Replica(
-        serving=picked(result.serving, shape=result.shape, index=(index,)),
-        layout=result.layout.one(index),
-        packed=float(prompts_per_step(problem.engine, gpu=problem.gpu, workload=problem.workload)),
-    )
+    index = int(np.flatnonzero(result.legal)[0])
+    serving = picked(result.serving, shape=result.shape, index=(index,))
+    return Replica(serving=serving, layout=result.layout.one(index), packed=float(prompts_per_step(serving)))
 
 
 def erlang_c(offered: float, *, servers: int) -> float:
@@ -192,6 +189,13 @@ def test_requests_in_hand_come_out_alike_from_states_and_from_stays(
         stays = replica.load(rate, variation=variation)
         states = float((found(rate, queue=one, variation=variation)[0] * one.states).sum())
         assert states + rate * float(stays.wait_mean) == pytest.approx(float(stays.in_hand), rel=0.1)
+
+
+@pytest.mark.parametrize(("step_tokens", "packed"), [(0, 8.192), (2000, 2.0), (500, 0.5)])
+def test_a_step_takes_as_many_prompts_as_its_tokens_hold(step_tokens: int, packed: float) -> None:
+    scenario = MOE.model_copy(update={"step_tokens": step_tokens})
+    assert replica_of(scenario).packed == pytest.approx(packed)
+    assert replica_of(scenario.model_copy(update={"prefix": 50})).packed == pytest.approx(2 * packed)
 
 
 def test_one_server_is_the_textbook_queue() -> None:

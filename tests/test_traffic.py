@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parplan.fleet import HIGHEST
 from parplan.scenario import Scenario, plan
-from parplan.traffic import HIGHEST, Replica, replica_of, replicas_for, traffic
+from parplan.traffic import Replica, replica_of, replicas_for, traffic
 
 DENSE = Scenario()
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", gpu="b200-sxm")
