@@ -37,9 +37,11 @@ LAYERS: tuple[str, ...] = (
     "disaggregation",
     "replicas",
     "waiting",
+    "lockstep",
     "load",
     "instances",
     "cost",
+    "fleet",
     # decisions
     "objections",
     "search",

@@ -146,15 +146,13 @@ def _load_lines(answer: Answer) -> tuple[str, ...]:
     found = answer.traffic
     if not answer.scenario.rate or found is None or not found.replica.bearable:
         return ()
-    paid = next(iter(answer.bills(answer.scenario.rate)), None)
-    price = (
-        f"All replicas cost from {paid.cost.per_hour:,.2f} USD/h, {paid.cost.per_million_output:,.2f} USD per million "
-        f"output tokens at the mean rate: {paid.purchase.count} × {paid.purchase.instance.provider} "
-        f"{paid.purchase.instance.name}."
-        if paid
-        else "No price is known for machines with so many of this GPU."
+    return (
+        f"Load: {found.felt}",
+        found.replica.words,
+        answer.fleet_words,
+        *filter(None, (answer.leaner_words,)),
+        "",
     )
-    return (f"Load: {found.felt}", found.replica.words, price, "")
 
 
 def run_plan(arguments: argparse.Namespace) -> str:

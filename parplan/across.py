@@ -16,6 +16,7 @@ from parplan.planner import Plan, Result, judged_side_by_side
 from parplan.problem import Problem
 from parplan.scenario import TRIED_GPUS, Scenario, default_budget, precision_of, problem_of
 from parplan.search import candidate_layouts, deciding_batches
+from parplan.traffic import replica_of, replicas_for
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Elsewhere:
     """How far its times may be off. None: nothing runs, or the engine is a bound."""
     words: str
     """The answer in one sentence."""
+    replicas: int
+    """That run: as many as bear the rate at its peak; without a rate, or where no number bears it, those planned."""
+    bears: bool
+    """Whether they bear a rate that is asked for."""
 
     @property
     def gpu(self) -> Gpu:
@@ -57,7 +62,7 @@ def plans_across(scenario: Scenario) -> Mapping[str, Elsewhere]:
         formats = (*one.precision.weights.values(), one.precision.kv)
         alike.setdefault(tuple(stored.name for stored in formats), []).append(one)
     found = {
-        result.problem.gpu.name: _elsewhere(result)
+        result.problem.gpu.name: _elsewhere(result, scenario)
         for same in alike.values()
         for result in judged_side_by_side(
             same,
@@ -75,15 +80,20 @@ def _on(gpu: Gpu, asked: Problem, *, scenario: Scenario) -> Problem:
     return replace(asked, gpu=gpu, precision=precision, budget=min(budget, TRIED_GPUS))
 
 
-def _elsewhere(result: Result) -> Elsewhere:
+def _elsewhere(result: Result, scenario: Scenario) -> Elsewhere:
     """The answer for one GPU; where nothing runs, its words name the nearest layout with room for the weights."""
     index = recommended_index(result)
     best = None if index is None else result.plan(index)
+    enough = 0
+    if index is not None and scenario.rate:
+        enough = replicas_for(replica_of(result, index), rate=scenario.rate, peak=scenario.peak)
     return Elsewhere(
         problem=result.problem,
         plan=best,
         confidence=None if best is None else confidence(result.problem, layout=best.layout),
         words=" ".join(filter(None, (verdict(result, best), shortfall(result, best)))),
+        replicas=enough or scenario.replicas,
+        bears=enough > 0,
     )
 
 

@@ -26,7 +26,7 @@ from parplan.networks import Offer
 from parplan.objections import CLEAR_GAIN, joined_gpus, objection, slots_flag
 from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
-from parplan.units import counted, written_bytes, written_share, written_time
+from parplan.units import counted, written_bytes, written_rate, written_share, written_time
 from parplan.workload import OBJECTIVES
 
 OUT_OF_MEMORY = ("weights", "one-request")
@@ -76,7 +76,7 @@ def _model(result: Result) -> str:
 
 
 def _gpus(result: Result, count: int) -> str:
-    return f"{count} × {result.problem.gpu.label}{_each(result)}"
+    return f"{count:,} × {result.problem.gpu.label}{_each(result)}"
 
 
 def _each(result: Result) -> str:
@@ -136,8 +136,17 @@ def verdict(result: Result, plan: Plan | None) -> str:
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
-    chosen = _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
+    chosen = _within(result) if result.problem.fixed else _objective(result, plan)
     return f"{name}: {serves} {chosen}: {_speed(plan)}."
+
+
+def _objective(result: Result, plan: Plan) -> str:
+    """What a layout was chosen by, and for which rate where one decided."""
+    problem = result.problem
+    words = OBJECTIVES[problem.objective]
+    if not problem.counts_fleets or np.isinf(result.fleets.of(plan.index)):
+        return words
+    return f"{words} for {written_rate(problem.busiest)} request{'s' * (problem.busiest != 1)} per second"
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
@@ -221,6 +230,8 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
         return ()
     enough = smallest_index(result, among=smaller & result.does_job)
     if enough is not None and result.wise[enough]:
+        if result.problem.counts_fleets:
+            return ()  # see `_fleet`
         other = result.plan(enough)
         return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
@@ -228,6 +239,46 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
     return (
         f"One replica on fewer does not do: {gpus} ({result.layout.one(tried)}): {_limit(result, tried)}",
     )
+
+
+def _fleet(result: Result, plan: Plan) -> tuple[str, ...]:
+    """What the rate that is asked for takes, why not replicas of fewer GPUs, and what is passed over for a warning."""
+    fleets, index = result.fleets, plan.index
+    if not (result.problem.counts_fleets and plan.does_job and np.isfinite(fleets.of(index))):
+        return ()
+    size, rate = fleets.size(index), written_rate(result.problem.busiest)
+    others = "no layout without a warning that does the job" if result.wise[index] else "no other layout"
+    bear = "bears" if fleets.of(index) == 1 else "bear"
+    found = [
+        f"{_fleet_of(result, index)} {bear} the busiest time ({rate} requests per second); {others} takes "
+        f"{written_share(INDISTINCT)} fewer GPUs."
+    ]
+    smaller = smallest_index(result, among=result.does_job & result.wise)
+    if smaller is not None and result.bought[smaller] < result.bought[index]:
+        narrow = result.plan(smaller)
+        found.append(
+            f"One replica of {narrow.layout} on {counted(narrow.gpus, 'GPU')} would do, but the rate takes "
+            f"{_fleet_of(result, smaller)}."
+            if np.isfinite(fleets.of(smaller))
+            else f"One replica of {narrow.layout} on {counted(narrow.gpus, 'GPU')} holds the requests, but misses the "
+            "targets where they come at random."
+        )
+    unwise = result.does_job & ~result.wise
+    sizes = fleets.sizes(among=unwise, within=0.0)
+    if (sizes < size * (1 - INDISTINCT)).any():
+        other = result.plan(int(np.argmin(sizes)))
+        found.append(
+            f"By the formulas {_fleet_of(result, other.index)} would bear it too. That is not recommended. "
+            f"{why_unwise(other)}"
+        )
+    return tuple(found)
+
+
+def _fleet_of(result: Result, index: int) -> str:
+    """The replicas of a layout for the rate, in words: "5 × TP2 on 10 × H100 SXM"."""
+    replicas = int(result.fleets.of(index))
+    gpus = int(result.gpus[index]) * replicas
+    return f"{replicas:,} × {result.layout.one(index)} on {gpus:,} × {result.problem.gpu.label}"
 
 
 def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
@@ -247,7 +298,7 @@ def _filled(result: Result, plan: Plan) -> tuple[str, ...]:
 
 def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     """The layout rated best, where it is clearly better than the recommended one and costs no more; why it is not."""
-    if not plan.does_job:
+    if not plan.does_job or result.problem.counts_fleets:
         return ()
     rated = merits(result)[0]
     better = result.does_job & ~result.wise & (rated > rated[plan.index] * (1 + INDISTINCT))
@@ -390,7 +441,7 @@ def _slots(result: Result, plan: Plan) -> tuple[str, ...]:
     )
 
 
-RULES = (_fewer, _slots, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
+RULES = (_fleet, _fewer, _slots, _passed_over, _filled, _replicas, _two_nodes, _mixed, _stretched, _context)
 """What a good engineer would say of a layout, each where it applies: (result, plan) -> sentences."""
 
 

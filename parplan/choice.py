@@ -96,13 +96,30 @@ def fewest(result: Result, *, among: Mask, bought: Counts) -> Mask:
 
 
 def best_index(result: Result, *, among: Mask) -> int | None:
-    """The layout the objective rates best of those allowed; cost rates the fewest GPUs to buy best of all.
+    """The layout the objective rates best of those allowed; cost rates the fewest GPUs to buy best of all: for one
+    replica, or for those that a rate takes. Fleets within `INDISTINCT` of the smallest are alike.
 
     Unwise layouts only count where no other is allowed.
     """
-    if result.problem.objective == "cost":
+    if result.problem.objective != "cost":
+        return first_by(merits(result), result=result, among=preferred(result, among=among))
+    fleets = to_buy(result, among=preferred(result, among=among) & result.does_job)
+    if not result.problem.counts_fleets or np.isinf(fleets).all():
         return smallest_index(result, among=among)
-    return first_by(merits(result), result=result, among=preferred(result, among=among))
+    near = np.asarray(fleets <= fleets.min() * (1 + INDISTINCT))
+    return first_by(merits(result), result=result, among=near, bought=fleets)
+
+
+def to_buy(result: Result, *, among: Mask) -> Array:
+    """GPUs to buy for what is asked for, [layouts]: one replica or, where a rate is asked for and cost decides, those
+    that bear it at its peak with the targets met under load; see `Fleets.sizes`. Infinite where not allowed.
+
+    Args:
+        among: layouts allowed, [layouts].
+    """
+    if result.problem.counts_fleets:
+        return result.fleets.sizes(among=among, within=INDISTINCT)
+    return np.where(among, result.bought, np.inf)
 
 
 def smallest_index(result: Result, *, among: Mask) -> int | None:
@@ -111,7 +128,7 @@ def smallest_index(result: Result, *, among: Mask) -> int | None:
 
 
 def first_by(
-    rated: Sequence[Array], *, result: Result, among: Mask, bought: Counts | None = None
+    rated: Sequence[Array], *, result: Result, among: Mask, bought: Array | Counts | None = None
 ) -> int | None:
     """The layout with the most of the first merit, then of the second, of those allowed. None: none is.
 
@@ -127,8 +144,8 @@ def first_by(
     left = among
     for merit in rated:
         left = left & (merit >= merit[left].max() * (1 - INDISTINCT))
-    bought = result.bought if bought is None else bought
-    return int(np.lexsort((-rated[0], _complexity(result), bought, ~left))[0])
+    size = np.asarray(result.bought if bought is None else bought)
+    return int(np.lexsort((-rated[0], _complexity(result), size, ~left))[0])
 
 
 def _complexity(result: Result) -> Counts:
@@ -179,7 +196,7 @@ unwise, takes more GPUs to buy, delivers less once filled up where that is what 
 def passed_over(result: Result, *, index: int) -> dict[str, Counts]:
     """Layouts that hold the asked requests and then do more than one of them, both for a user and per GPU: by the first
     of `AGAINST` that holds, most tokens/s per GPU first."""
-    serving, bought = result.serving, result.bought
+    serving, bought = result.serving, to_buy(result, among=result.does_job)
     per_user, per_gpu = (
         result.at_asked(rate) for rate in (serving.tokens_per_s_per_user, serving.tokens_per_s_per_gpu)
     )
@@ -226,10 +243,13 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
 def ranking(result: Result) -> Counts:
     """All layouts, best first, [layouts]: the recommended one, those that do the job, wise ones before unwise ones, by
     the objective; then those too slow, those whose requests wait, and impossible ones."""
+    cost = result.problem.objective == "cost"
+    fleets = result.problem.counts_fleets
+    bought = to_buy(result, among=result.does_job) if fleets else np.where(cost, result.bought, 0.0)
     order = np.lexsort(
         (
             *(-merit for merit in reversed(merits(result))),
-            result.bought * (result.problem.objective == "cost"),
+            bought,
             result.does_job & ~result.wise,
             ~result.does_job,
             ~result.holds,

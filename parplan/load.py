@@ -7,31 +7,33 @@ Shapes: a serving is [..., batches]; rates, layouts and results are [...] or bro
 serving [batches], rates [rates]. All layouts at one rate: serving [layouts, batches], the rate a number.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 
-from parplan.calibration import Engine
-from parplan.hardware import Gpu
 from parplan.layout import Layout
-from parplan.memory import tier_value
-from parplan.serving import Serving
+from parplan.lockstep import beyond, held, line
+from parplan.serving import Prefill, Serving
 from parplan.units import Array, Count, Number, Seconds
 from parplan.waiting import (
     HALVINGS,
     Waits,
     crowding,
     exceeded_beyond,
+    parts,
     phases_of_prompt_wait,
     prompt_wait,
     prompt_wait_chance,
     quantile_beyond,
 )
-from parplan.workload import Workload
 
 KNEE_WAITING = 0.05
 """Share of requests that wait for admission at the knee: what the 95th percentile begins to see."""
+KNEE_LEAST = 0.5
+"""Share of the sustained rate that the knee never lies below. With a single slot, where the share that waits is the
+share that is busy, the mean wait is then about as long as a request takes; with more slots it is shorter."""
 TINY = 1e-12
 """A rate that stands for none, and a share by which to stay below one."""
 BUSIEST = 0.999
@@ -55,7 +57,14 @@ class Queue:
     latency: Seconds
     """Time to first token on an idle replica, [...]."""
     prompt: Array
-    """What each newcomer's prompt adds to the steps of its attention replica, [..., states]."""
+    """What each newcomer's prompt, and those of the others' attention replicas that come meanwhile, add to the steps of
+    its attention replica in a closed loop, [..., states]."""
+    riding: Prefill
+    """A prompt as others see it: times are [..., states], counts [...]."""
+    apart: Number
+    """Share of prompts that come to each of several attention replicas by itself; 0: there is one, [...]."""
+    kept: Count
+    """Tokens a decode step yields to a request, [...]."""
     states: Array
     """Running requests, [..., states]; the last is all slots."""
     stands_for: Array
@@ -92,12 +101,12 @@ def utilisation(arrival_rate: Number, *, sustained: Number) -> Number:
     return arrival_rate / sustained
 
 
-def prompts_per_step(engine: Engine, *, gpu: Gpu, workload: Workload) -> Number:
+def prompts_per_step(serving: Serving) -> Number:
     """Prompts one step of an attention replica takes: the engine's step size over the tokens not in the prefix cache.
 
-    Below one where a prompt takes several steps.
+    Below one where a prompt takes several steps. [...]
     """
-    return tier_value(engine.memory.batched_tokens, gpu=gpu) / workload.new_tokens
+    return np.broadcast_to(serving.riding.most / serving.riding.chunks, np.shape(serving.running))[..., -1]
 
 
 def state_grid(slots: int) -> Array:
@@ -123,17 +132,18 @@ def queue(serving: Serving, *, layout: Layout) -> Queue:
         serving: [..., batches], at concurrencies 1, 2 and more, ascending, until all slots are taken.
         layout: [...].
     """
-    running, waiting, rate, ttft, decode, prefill, tokens = np.broadcast_arrays(
+    running, waiting, rate, ttft, decode, prefill, tokens, kept = np.broadcast_arrays(
         serving.running,
         serving.waiting,
         serving.requests_per_s,
         serving.ttft,
-        serving.decode.total,
+        serving.decode.total * serving.kept,
         serving.prefill,
         serving.tokens_per_s,
+        serving.kept,
     )
     concurrency = (running + waiting).reshape(-1, running.shape[-1])[0]
-    slots = running[..., -1:]
+    slots, data = running[..., -1:], np.asarray(layout.data)
     grid = state_grid(int(slots.max()))
     states, one = np.minimum(grid, slots), np.ones_like(slots)
 
@@ -143,24 +153,67 @@ def queue(serving: Serving, *, layout: Layout) -> Queue:
         part = np.clip((np.minimum(number, slots) - low) / np.maximum(high - low, 1.0), 0.0, 1.0)
         return values[..., right - 1] * (1 - part) + values[..., right] * part
 
-    log_rate = np.log(np.maximum(states, 1.0) / at(running / rate, grid))
+    riding = prompt_of(serving, shape=running.shape)
+    apart = np.where(data > 1, 1 - np.asarray(riding.together)[..., 0], 0.0)
+    stay = running / rate
+    if apart.any():
+        stay = stay_at_random(
+            stay, running=running, decode=decode, tokens=tokens / rate / kept, riding=riding
+        )
+    log_rate = np.log(np.maximum(states, 1.0) / at(stay, grid))
     gaps = np.diff(states, axis=-1)
     pieces = (gaps + 1) / 2 * log_rate[..., 1:] + (gaps - 1) / 2 * log_rate[..., :-1]
     around = np.concatenate([one, gaps, one], axis=-1)
-    others = (running - 1) / np.asarray(layout.data)[..., None]
+    others = (running - 1) / data[..., None]
     per_prompt = prefill * tokens / rate / np.maximum(others, TINY)
+    spent = {name: at(getattr(riding, name), grid + 1) for name in ("alone", "one", "full")}
+    counts = {
+        name: np.asarray(getattr(riding, name))[..., 0] for name in ("chunks", "most", "replicas", "together")
+    }
     return Queue(
         slots=slots[..., 0],
         sustained=rate[..., -1],
-        data=np.asarray(layout.data),
+        data=data,
         latency=ttft[..., 0],
         prompt=at(per_prompt, np.maximum(grid, 1) + 1),
+        riding=replace(riding, **spent, **counts),
+        apart=apart,
+        kept=kept[..., -1],
         states=states,
         stands_for=(around[..., 1:] + around[..., :-1]) / 2,
         log_product=np.concatenate([0 * slots, np.cumsum(pieces, axis=-1)], axis=-1),
         output=tokens[..., -1] / rate[..., -1],
         decode=at(decode, grid + 1),
     )
+
+
+def prompt_of(serving: Serving, *, shape: tuple[int, ...]) -> Prefill:
+    """A prompt of a serving, every part of it spread over all concurrencies, [..., batches]."""
+    spread = {one.name: np.broadcast_to(getattr(serving.riding, one.name), shape) for one in fields(Prefill)}
+    return Prefill(**spread)
+
+
+def stay_at_random(
+    stay: Seconds, *, running: Count, decode: Seconds, tokens: Count, riding: Prefill
+) -> Seconds:
+    """Time of a request beside others where prompts come at random, from that in a closed loop.
+
+    In a closed loop prompts come whenever a request ends, to one step like to another; at random they bunch in the long
+    ones (`lockstep.held`) and hold up fewer. That matters to attention replicas that step together; elsewhere a prompt
+    costs what it costs. A shorter stay lets more prompts come: half of the difference in its logarithm remains.
+
+    Args:
+        stay: in a closed loop, [..., batches], as everything here.
+        running: requests.
+        decode: the step.
+        tokens: steps of a request after its first token.
+        riding: a prompt.
+    """
+    rate, data = (running - 1) / stay, np.asarray(riding.replicas)
+    even = riding.apart((running - 1) / data * riding.chunks / tokens)
+    bunched = held(np.maximum(rate, TINY), step=decode, prompt=riding).mean
+    less = (1 - riding.together) * tokens * np.where(data > 1, even - bunched, 0.0)
+    return stay * np.sqrt(np.maximum(1 - less / stay, TINY))
 
 
 def found(arrival_rate: Number, *, queue: Queue, variation: Number) -> tuple[Array, Array]:
@@ -210,16 +263,20 @@ def admission_chance(arrival_rate: Number, *, queue: Queue, variation: Number) -
 
 
 def knee_rate(queue: Queue, *, variation: Number) -> Number:
-    """Requests per second of one replica from which more than 5 of 100 requests wait for admission.
+    """Requests per second of one replica up to which few wait for admission, or none for long.
 
-    From here on the 95th percentile of the time to first token is a wait, and grows without bound towards the sustained
-    rate. A replica of a few slots has its knee far below that rate, one of hundreds close to it.
+        the larger of the rate from which more than 5 of 100 requests wait and half of the sustained rate
+
+    Of many slots, the first is close to the sustained rate: the 95th percentile of the time to first token is a wait
+    from there on, and grows without bound. Of a few, some requests wait at any rate worth having a replica for; at half
+    of the sustained rate the mean wait is at most about the time of one request (a single exponential server), and half
+    of the replica is in use.
 
     Args:
         queue: the replica in every state.
         variation: standard deviation over mean of the output length.
     """
-    low, high = 0.0 * np.asarray(queue.sustained), np.asarray(queue.sustained)
+    low, high = KNEE_LEAST * np.asarray(queue.sustained), np.asarray(queue.sustained)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = admission_chance(middle, queue=queue, variation=variation) > KNEE_WAITING
@@ -274,36 +331,132 @@ class Newcomers:
     alone: Array
     """Time to first token of a sample of them without that delay, [..., sample]."""
     token: Seconds
-    """Mean time between their output tokens."""
+    """Mean time between output tokens, over the time of the replica."""
+    behind: Seconds
+    """How much longer a request's decoding takes, for the prompts it finds in line when it begins."""
 
 
 def newcomers(arrival_rate: Number, *, queue: Queue, chance: Array, packed: Number) -> Newcomers:
     """What newcomers meet at an arrival rate of one replica.
-
-        alone  prompt on an idle replica + (rest of the running step + chunks) x decode step of what is found running
-        delay  wait behind prompts + (1/2 + chunks) decode step x busy / (1 - busy)
-        token  decode step / (1 - busy)
 
     Args:
         arrival_rate: of one replica.
         chance: of finding each state, [..., states].
         packed: prompts one step takes.
     """
-    prompts_per_s = np.clip(arrival_rate, TINY, queue.sustained) / queue.data
+    rate = np.clip(arrival_rate, TINY, queue.sustained)
+    one = queued_behind(rate, queue=queue, chance=chance, packed=packed)
+    if not np.any(queue.apart):
+        return one
+    other, apart = stepping_together(rate, queue=queue, chance=chance, packed=packed), np.asarray(queue.apart)
+    return Newcomers(
+        delayed=one.delayed + apart * (other.delayed - one.delayed),
+        delay=one.delay + apart * (other.delay - one.delay),
+        phases=one.phases + apart * (other.phases - one.phases),
+        alone=one.alone + apart[..., None] * (other.alone - one.alone),
+        token=one.token + apart * (other.token - one.token),
+        behind=(1 - apart) * one.behind,
+    )
+
+
+def queued_behind(rate: Number, *, queue: Queue, chance: Array, packed: Number) -> Newcomers:
+    """What newcomers meet where prompts queue up behind each other on one attention replica, or on all alike.
+
+        alone   prompt on an idle replica + (rest of the running step + chunks) x decode step of what is found running
+        delay   wait behind prompts + (1/2 + chunks) decode step x busy / (1 - busy)
+        token   decode step / (1 - busy)
+        behind  busy / (1 - busy) x (time to first token - rest of the running step, for companions) x (1 - mean step /
+                step with prompts)
+
+    Prompts go first: those that came since a newcomer did, `busy` of that time, are in line when it begins to decode,
+    and hold it up together with those that come meanwhile. Those that ride with it are not. As many are in line at the
+    end of a step with prompts; its own last step is like any step.
+
+    Args:
+        rate: of one replica, above zero.
+    """
+    prompts_per_s = rate / queue.data
     shared = np.where(queue.states > 0, queue.decode, 0.0)
-    step, added = (chance * shared).sum(axis=-1), (chance * queue.prompt).sum(axis=-1)
-    prompt, chunks = added + step / packed, np.ceil(np.divide(1, packed))
+    chunks = np.ceil(np.divide(1, packed))
+    costs = np.where(
+        np.asarray(queue.apart)[..., None] > 0, chunks[..., None] * queue.riding.one, queue.prompt
+    )
+    step, added = (chance * shared).sum(axis=-1), (chance * costs).sum(axis=-1)
+    prompt = added + step / packed
     busy, share = (np.minimum(prompts_per_s * time, BUSIEST) for time in (added, prompt))
     longer = (0.5 + chunks) * step * busy / (1 - busy)
     met = np.maximum(prompt_wait_chance(share, per_step=prompts_per_s * step, packed=packed), TINY)
     found_running = sampled(np.broadcast_to(shared, chance.shape), chance=chance)
+    delay = np.maximum((prompt_wait(share, prompt=prompt, packed=packed) + longer) / met, TINY)
+    alone = np.asarray(queue.latency)[..., None] + (MOMENTS + chunks[..., None]) * found_running
+    mean = step / (1 - busy)
+    per_step = np.minimum(prompts_per_s * mean / -np.expm1(-np.maximum(prompts_per_s * mean, TINY)), packed)
+    longest = np.maximum(step + added * np.maximum(per_step, np.minimum(packed, 1.0)), TINY)
+    since = alone.mean(axis=-1) + met * delay - (parts(packed) - 1) * longest / 2
     return Newcomers(
         delayed=met,
         phases=phases_of_prompt_wait(share, packed=packed),
-        delay=np.maximum((prompt_wait(share, prompt=prompt, packed=packed) + longer) / met, TINY),
-        alone=np.asarray(queue.latency)[..., None] + (MOMENTS + chunks[..., None]) * found_running,
-        token=(chance * queue.decode).sum(axis=-1) / (1 - busy),
+        delay=delay,
+        alone=alone,
+        token=(chance * queue.decode).sum(axis=-1) / (1 - busy) / queue.kept,
+        behind=busy / (1 - busy) * np.maximum(since, 0.0) * np.maximum(1 - mean / longest, 0.0),
     )
+
+
+def stepping_together(rate: Number, *, queue: Queue, chance: Array, packed: Number) -> Newcomers:
+    """What newcomers meet where prompts come to each of several attention replicas by itself.
+
+        alone   prompt with one on every replica + (rest of the running step + chunks) x decode step + beyond
+        delay   half of what prompts add to the running step, where they do; and the line where none is free of prompts
+        token   decode step + what prompts add to the mean step
+
+    A prompt on another attention replica rides on the same steps as a newcomer's own, which is reckoned with one on
+    every replica (`Serving`); it delays the newcomer no more than the step it falls into.
+
+    Args:
+        rate: of one replica, above zero.
+    """
+    spent = {name: (chance * getattr(queue.riding, name)).sum(axis=-1) for name in ("alone", "one", "full")}
+    prompt = replace(queue.riding, **spent)
+    step = (chance * queue.decode).sum(axis=-1)
+    now = held(rate, step=step, prompt=prompt)
+    chunks = np.ceil(np.divide(1, packed))
+    waiting, wait = line(rate, time=np.maximum(1 / packed, 1.0) * (step + now.longer), replicas=queue.data)
+    waiting = np.where(np.divide(1, packed) > 1, waiting, 0.0)
+    met = np.maximum(1 - (1 - now.chance) * (1 - waiting), TINY)
+    shared = np.where(queue.states > 0, queue.decode, 0.0)
+    found_running = sampled(np.broadcast_to(shared, chance.shape), chance=chance)
+    idle = np.asarray(queue.latency) + beyond(now.riders, prompt=prompt)
+    return Newcomers(
+        delayed=met,
+        phases=2.0,
+        delay=np.maximum((now.chance * now.longer / 2 + waiting * wait) / met, TINY),
+        alone=idle[..., None] + (MOMENTS + chunks[..., None]) * found_running,
+        token=(step + now.mean) / queue.kept,
+        behind=0.0,
+    )
+
+
+def token_time(token: Seconds, *, behind: Seconds, tokens: Count) -> Seconds:
+    """Mean time per output token of a request after its first.
+
+        token + behind / tokens
+
+    Args:
+        token: mean time between tokens, over the time of the replica.
+        behind: how much longer decoding takes for the prompts that are in line when it begins.
+        tokens: output tokens of a request after its first.
+
+    >>> token_time(0.02, behind=1.0, tokens=100)
+    0.03
+    """
+    return token + behind / tokens
+
+
+def laws_of_newcomers(queue: Queue) -> tuple[Callable[..., Newcomers], ...]:
+    """The formulas that say what newcomers to a replica meet."""
+    laws = {queued_behind: np.any(np.less(queue.apart, 1)), stepping_together: np.any(queue.apart)}
+    return tuple(law for law, applies in laws.items() if applies)
 
 
 @dataclass(frozen=True)
@@ -337,7 +490,14 @@ class Load:
         """Mean requests one replica has in hand, running or waiting."""
         new = self.newcomers
         first = new.alone.mean(axis=-1) + new.delayed * new.delay + self.wait_mean
-        return np.divide(self.arrival_rate, self.replicas) * (first + (self.queue.output - 1) * new.token)
+        decoding = (self.queue.output - 1) * self.tpot
+        return np.divide(self.arrival_rate, self.replicas) * (first + decoding)
+
+    @property
+    def tpot(self) -> Seconds:
+        """Mean time per output token of a request after its first."""
+        new = self.newcomers
+        return token_time(new.token, behind=new.behind, tokens=np.maximum(self.queue.output - 1, 1.0))
 
     @property
     def wait_mean(self) -> Seconds:
@@ -366,7 +526,7 @@ class Load:
 
     @cached_property
     def knee_rate(self) -> Number:
-        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        """Requests per second over all replicas up to which few wait for admission, see `knee_rate`."""
         return self.replicas * knee_rate(self.queue, variation=self.variation)
 
     def later(self, time: Seconds) -> Number:
@@ -408,11 +568,13 @@ def load(
 
     Assumes Poisson arrivals, prompts of one length, requests first come first served, a slot for each request of full
     length. In the tests, up to 90 % of the knee, within 10 % of a simulated engine for prompts up to ten times the
-    output and tens of slots, also where room for tokens admits instead of slots; with eight slots, the 95th
-    percentile within 15 %; for prompts of eighty times the output, percentiles within 15 % and requests in hand
-    within 30 %. Beyond the knee waits have the
-    right shape, but one per cent of capacity moves them by tens of per cent. Arrivals in bursts wait longer. Pipelines
-    and several attention replicas have not been simulated.
+    output and tens of slots, also where room for tokens admits instead of slots; with eight slots, percentiles within
+    15 %; for prompts of eighty to five hundred times the output, percentiles within 15 % and requests in hand within
+    10 % up to 60 % of the knee, beyond within 20 %. Attention replicas: within 12 %, for prompts of several steps
+    requests in hand within 15 %; where answers are so short that steps with a prompt on every replica do not keep up
+    (9,000 tokens in, 300 out), only up to half of the knee. Beyond the knee waits have the right shape, but one per
+    cent of capacity moves them by tens of per cent. Arrivals in bursts wait longer. Pipelines have not been simulated,
+    nor what an engine does that admits requests before there is room for all of their tokens, and puts some off again.
 
     Args:
         arrival_rate: requests per second over all replicas, [...].
@@ -423,15 +585,38 @@ def load(
         packed: see `prompts_per_step`.
     """
     one = queue(serving, layout=layout)
+    gpus = replicas * layout.gpus
+    return loaded(arrival_rate, queue=one, variation=variation, packed=packed, replicas=replicas, gpus=gpus)
+
+
+def loaded(
+    arrival_rate: Number,
+    *,
+    queue: Queue,
+    variation: Number,
+    packed: Number,
+    replicas: Count = 1,
+    gpus: Count = 0,
+) -> Load:
+    """The same for replicas whose states are known.
+
+    Args:
+        arrival_rate: requests per second over all replicas, [...].
+        queue: one of them in every state.
+        variation: standard deviation over mean of the output length.
+        packed: see `prompts_per_step`.
+        replicas: how many share the requests.
+        gpus: of all of them; 0: nobody asks.
+    """
     rate = np.asarray(np.divide(arrival_rate, replicas))
-    chance, waiting = found(rate, queue=one, variation=variation)
+    chance, waiting = found(rate, queue=queue, variation=variation)
     return Load(
         arrival_rate=arrival_rate,
         replicas=replicas,
-        gpus=replicas * layout.gpus,
-        queue=one,
+        gpus=gpus,
+        queue=queue,
         variation=variation,
-        newcomers=newcomers(rate, queue=one, chance=chance, packed=packed),
+        newcomers=newcomers(rate, queue=queue, chance=chance, packed=packed),
         waiting=waiting,
-        wait=np.asarray(admission_wait(rate, queue=one, variation=variation)),
+        wait=np.asarray(admission_wait(rate, queue=queue, variation=variation)),
     )

@@ -3,15 +3,17 @@
 import numpy as np
 
 from parplan.explanation import speed_sources
+from parplan.fleet import VARIATION
 from parplan.load import (
     Load,
     admission_chance,
     admission_wait,
     knee_rate,
+    laws_of_newcomers,
     load,
-    newcomers,
     queue,
     sustained_rate,
+    token_time,
     utilisation,
 )
 from parplan.load import found as states_found
@@ -30,7 +32,7 @@ from parplan.products import (
     worked_out,
 )
 from parplan.replicas import replicas_needed
-from parplan.traffic import FEW_WAIT, FIRST_TARGET, VARIATION, Replica, Traffic, last_within, token_time
+from parplan.traffic import FEW_WAIT, FIRST_TARGET, Replica, Traffic, last_within
 from parplan.units import Array, counted, written_rate, written_share, written_time
 from parplan.waiting import exceeded, quantile_beyond
 
@@ -114,7 +116,7 @@ def bearable_rate(problem: Problem, found: Traffic) -> Explanation:
 
 
 def knee(problem: Problem, found: Traffic) -> Explanation:
-    """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+    """Requests per second over all replicas up to which few wait for admission, or none for long."""
     one = _limits(found.replica)[FEW_WAIT]
     there = {"arrival_rate": worked_out(one), **_of_one(found.replica)}
     waiting = Applied("share that waits there", admission_chance, there, SHARE, beside=(states_found,))
@@ -166,7 +168,7 @@ def _quantile(found: Traffic, at: Load, *, quantile: float, bases: Array) -> App
         "phases": Given(waits["phases"], figures(float(waits["phases"])), described_by=exceeded),
     }
     name = f"{written_share(quantile)} of the requests stay within"
-    return Applied(name, quantile_beyond, given, "s", beside=(exceeded, newcomers))
+    return Applied(name, quantile_beyond, given, "s", beside=(exceeded, *laws_of_newcomers(at.queue)))
 
 
 def first_token(problem: Problem, found: Traffic, *, at: Load, quantile: float) -> Explanation:
@@ -183,13 +185,21 @@ def wait(problem: Problem, found: Traffic, *, at: Load, quantile: float) -> Expl
     return Explanation("Wait", float(shown), "s", (made.part,), speed_sources(problem))
 
 
+def _token_time(at: Load) -> Applied:
+    """Time per output token of a request after its first."""
+    new, tokens = at.newcomers, float(at.queue.output) - 1
+    laws = laws_of_newcomers(at.queue)
+    given = {
+        "token": Given(float(new.token), written_time(float(new.token)), described_by=token_time),
+        "behind": Given(float(new.behind), written_time(float(new.behind)), described_by=token_time),
+        "tokens": put(max(tokens, 1.0)),
+    }
+    return Applied("at random arrivals", token_time, given, "s", beside=laws)
+
+
 def token_interval(problem: Problem, found: Traffic) -> Explanation:
     """Time per output token at the busiest time."""
-    given = {
-        "in_hand": put(float(found.busiest.in_hand), unit="requests"),
-        "serving": Given(found.replica.serving, f"up to {counted(found.replica.slots, 'request')} at once"),
-    }
-    made = Applied("with so many in hand", token_time, given, "s")
+    made = _token_time(found.busiest)
     return Explanation("Time per token", float(found.tpot), "s", (made.part,), speed_sources(problem))
 
 
@@ -197,6 +207,7 @@ def in_hand(problem: Problem, found: Traffic, *, at: Load) -> Explanation:
     """Mean requests one replica has in hand: as many as come during the time one stays (Little)."""
     new, arrivals = at.newcomers, Factor(float(np.divide(at.arrival_rate, at.replicas)), RATE)
     share, mean_wait = _waiting(found, at)
+    time = _token_time(at)
 
     def part(name: str, *factors: Factor) -> Part:
         return single(name, Term((arrivals, *factors)), law=load)
@@ -216,7 +227,7 @@ def in_hand(problem: Problem, found: Traffic, *, at: Load) -> Explanation:
         part(
             "until the last token",
             Factor(float(at.queue.output) - 1, "tokens"),
-            Factor(float(new.token), "s"),
+            Factor(time.value, "s", by=(time,)),
         ),
     )
     return Explanation("Requests in hand", float(at.in_hand), "requests", parts, speed_sources(problem))

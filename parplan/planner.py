@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from parplan.fit import most_requests, runnable, short_of_slots
+from parplan.fleet import Fleets
 from parplan.hardware import Gpus, Hardware
 from parplan.instances import sold_gpus
 from parplan.layout import CUT_NAMES, FAMILIES, Layout, families
@@ -192,7 +193,11 @@ class Result:
         """
         problem = self._asked_for(batch)
         if self._has_slots(batch):
-            return replace(self, problem=problem, asked=batch)
+            same = replace(self, problem=problem, asked=batch)
+            same.__dict__["fleets"] = (
+                self.fleets
+            )  # what a replica bears does not follow from what is asked at once
+            return same
         return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
 
     def asking_each(self, *, most: int) -> Iterator["Result"]:
@@ -202,7 +207,7 @@ class Result:
             if self.concurrency[batch] <= most and not self._has_slots(batch)
         ]  # fmt: skip
         more = None
-        if len(beyond) > 1 and self.problem.objective != "throughput":
+        if len(beyond) > 1 and deciding_batches(self.problem).size == 1:
             counts = self.concurrency[beyond]
             first = self._asked_for(beyond[0])
             settings = first.settings.running(tuple(counts.tolist()))
@@ -235,6 +240,23 @@ class Result:
     def bought(self) -> Counts:
         """GPUs to buy for one replica, [layouts]."""
         return np.asarray(sold_gpus(self.gpus, gpu=self.problem.gpu))
+
+    @cached_property
+    def fleets(self) -> Fleets:
+        """Replicas of each layout for the rate that is asked for."""
+        problem = self.problem
+
+        def serving(some: Counts) -> Serving:
+            return picked(self.serving, shape=self.shape, index=(some,))
+
+        return Fleets(
+            rate=problem.busiest,
+            gpu=problem.gpu,
+            workload=problem.workload,
+            layout=self.layout,
+            serving=serving,
+            sustained=self.grid(self.serving.requests_per_s)[:, -1],
+        )
 
     @cached_property
     def legal(self) -> Mask:

@@ -33,11 +33,18 @@ class Problem:
     """What makes one layout better than another, of those that do the job."""
     replicas: int = 1
     """Copies of the layout; each has the whole workload, and none changes what another does."""
+    busiest: float = 0.0
+    """Requests per second at the busiest time, over all replicas, at random times. 0: not asked."""
 
     @property
     def requests(self) -> int:
         """Requests all replicas have in hand at once."""
         return self.workload.concurrency * self.replicas
+
+    @property
+    def counts_fleets(self) -> bool:
+        """Whether layouts are compared by what the replicas for a rate cost, not by one replica."""
+        return self.objective == "cost" and self.busiest > 0
 
 
 def chosen_precision(

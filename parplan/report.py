@@ -191,7 +191,8 @@ def _load(answer: Answer) -> str:
         return ""
     if not found.replica.bearable:
         return escaped(answer.load_words)
-    said = _bullets((answer.load_words, found.felt, found.replica.words, ASSUMED))
+    leaner = filter(None, (answer.leaner_words,))
+    said = _bullets((answer.load_words, found.felt, found.replica.words, *leaner, ASSUMED))
     bills = answer.bills(answer.scenario.rate)[:MOST_MACHINES]
     if not bills:
         return f"{said}\n- No price is known for machines with so many of this GPU."

@@ -45,13 +45,28 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
     ways = [way for way in _ways(result, best, second) if way]
     wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
     near = _indistinct(result, best, second, error=error)
-    return RunnerUp(second, f"{second.layout} on {counted(second.gpus, 'GPU')} comes next{near}. {wins}")
+    return RunnerUp(second, f"{_size(result, second)} comes next{near}. {wins}")
+
+
+def _size(result: Result, plan: Plan) -> str:
+    """A layout and its GPUs, or those of its replicas where a rate is what is compared."""
+    replicas = result.fleets.of(plan.index) if result.problem.counts_fleets else 1
+    if replicas == 1 or np.isinf(replicas):
+        return f"{plan.layout} on {counted(plan.gpus, 'GPU')}"
+    return f"{replicas:,.0f} × {plan.layout} on {counted(int(plan.gpus * replicas), 'GPU')}"
+
+
+def _bought(result: Result, *plans: Plan) -> tuple[float, ...]:
+    """GPUs to buy for layouts, for the rate where that is what is compared."""
+    if result.problem.counts_fleets:
+        return tuple(result.fleets.size(plan.index) for plan in plans)
+    return tuple(float(result.bought[plan.index]) for plan in plans)
 
 
 def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[Layout], float]) -> str:
     """That two layouts differ by less than their speeds may be off, where speed is what decides between them."""
-    bought, rated = result.bought, merits(result)[0]
-    if result.problem.objective == "cost" and bought[best.index] != bought[second.index]:
+    (first, other), rated = _bought(result, best, second), merits(result)[0]
+    if result.problem.objective == "cost" and first != other:
         return ""
     gap = abs(rated[second.index] / rated[best.index] - 1)
     off = {plan.layout: error(plan.layout) for plan in (best, second)}
@@ -66,14 +81,16 @@ def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[La
 
 def _ways(result: Result, best: Plan, second: Plan) -> tuple[str, ...]:
     """Changes of the number of requests or of a target that make the second one win, in words."""
-    bought = result.bought
+    first, other = _bought(result, best, second)
+    faster = (
+        _tighter(float(second.serving.tpot), float(best.serving.tpot), of="per token"),
+        _tighter(float(second.serving.ttft), float(best.serving.ttft), of="to the first"),
+    )
     match result.problem.objective:
-        case "cost" if bought[second.index] > bought[best.index]:
-            return (
-                _tighter(float(second.serving.tpot), float(best.serving.tpot), of="per token"),
-                _tighter(float(second.serving.ttft), float(best.serving.ttft), of="to the first"),
-                _roomier(result, best, second),
-            )
+        case "cost" if result.problem.counts_fleets:
+            return faster
+        case "cost" if other > first:
+            return (*faster, _roomier(result, best, second))
         case "cost":
             return (_elsewhere(result, best, second, result.grid(result.serving.tokens_per_s)),)
         case "throughput":
@@ -127,7 +144,8 @@ def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:
 
 def _never(result: Result, best: Plan, second: Plan) -> str:
     """How far behind it stays at every number of requests tried."""
-    if result.bought[second.index] > result.bought[best.index]:
+    fewest, more = _bought(result, best, second)
+    if more > fewest:
         return "It takes more GPUs, and no target or number of requests that was tried asks for them."
     first = merits(result)[0]
     behind = first[best.index] / first[second.index] - 1

@@ -25,7 +25,7 @@ from parplan.problem import Problem, chosen_precision
 from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
-from parplan.units import GIB, MS
+from parplan.units import GIB, MS, counted, written_rate
 from parplan.workload import OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
@@ -206,6 +206,51 @@ class Answer:
             return ""
         return self.traffic.words(shown=self.scenario.replicas)
 
+    @property
+    def fleet_words(self) -> str:
+        """What all replicas for the rate asked for cost, as a sentence; empty without a rate that is borne."""
+        if not self.scenario.rate or self.traffic is None or not self.traffic.replica.bearable:
+            return ""
+        paid = next(iter(self.bills(self.scenario.rate)), None)
+        if paid is None:
+            return "No price is known for machines with so many of this GPU."
+        machine = paid.purchase.instance
+        return (
+            f"All replicas cost from {paid.cost.per_hour:,.2f} USD/h, {paid.cost.per_million_output:,.2f} USD per "
+            f"million output tokens at the mean rate: {paid.purchase.count} × {machine.provider} {machine.name}."
+        )
+
+    @cached_property
+    def leaner(self) -> "Answer | None":
+        """The same planned for as many requests at once as the rate keeps in hand. None: without a rate, and where that
+        takes no fewer GPUs."""
+        found, asked = self.traffic, self.scenario
+        if (
+            not asked.rate
+            or found is None
+            or not found.replica.bearable
+            or found.at_once >= asked.concurrency
+        ):
+            return None
+        other = plan(asked.model_copy(update={"concurrency": found.at_once}))
+        fewer = other.traffic
+        if fewer is None or not fewer.replica.bearable or fewer.busiest.gpus >= found.busiest.gpus:
+            return None
+        return other
+
+    @property
+    def leaner_words(self) -> str:
+        """That fewer requests at once than were asked for would take fewer GPUs; empty where they would not."""
+        other, found = self.leaner, self.traffic
+        if other is None or other.traffic is None or found is None:
+            return ""
+        fleet, asked = other.traffic, self.scenario.concurrency
+        size = f"{fleet.replicas:,} × {fleet.replica.layout} on {counted(int(fleet.busiest.gpus), 'GPU')}"
+        return (
+            f"About {written_rate(float(found.busiest.in_hand))} in hand at this rate; {asked:,} at once were asked "
+            f"for. With room for {other.scenario.concurrency:,} the rate takes {size}, not {int(found.busiest.gpus):,}."
+        )
+
     def confidence(self, found: Plan) -> Confidence | None:
         """How far the times of one of its plans may be off; None for a bound."""
         return confidence(self.result.problem, layout=found.layout)
@@ -247,6 +292,17 @@ def offers(scenario: Scenario, *, gpu: Gpu) -> tuple[Instance, ...]:
         return listed
     own = own_machines(gpu, gpu_hour=scenario.gpu_hour, today=date.today())
     return (*own, *(one for one in listed if one.gpu != gpu.name))
+
+
+def asked_rate(scenario: Scenario) -> str:
+    """The rate asked for, in words; empty without one.
+
+    >>> asked_rate(Scenario(rate=1)), asked_rate(Scenario(rate=2.5)), asked_rate(Scenario())
+    ('1 request per second', '2.5 requests per second', '')
+    """
+    if not scenario.rate:
+        return ""
+    return f"{written_rate(scenario.rate)} request{'s' * (scenario.rate != 1)} per second"
 
 
 def list_terms(scenario: Scenario) -> str:
@@ -377,6 +433,7 @@ def problem_of(scenario: Scenario) -> Problem:
         objective=objective_asked_for(scenario),
         replicas=scenario.replicas,
         text_only=text_only,
+        busiest=scenario.rate * scenario.peak,
     )
 
 

@@ -121,7 +121,8 @@ def batches(workload: Workload, *, points: int = 32) -> Counts:
 
 
 def deciding_batches(problem: Problem) -> Counts:
-    """Batches a recommendation depends on: the asked one alone, unless the objective fills replicas up."""
-    if problem.objective == "throughput":
+    """Batches a recommendation depends on: the asked one alone, unless the objective fills replicas up, or a rate finds
+    them with any number of requests in hand."""
+    if problem.objective == "throughput" or problem.counts_fleets:
         return batches(problem.workload)
     return np.array([problem.workload.concurrency])

@@ -1,6 +1,6 @@
 """Serving at fixed concurrency: what users feel and what a replica delivers when prompts and decoding share it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class Prefill:
     """What a chunk has in common with the decode step it rides on, and is spent once."""
     replicas: Count
     """Attention replicas; they take every step together."""
-    together: float
+    together: Number
     """Share of chunks that come to all of them in the same step."""
 
     def time(self, chunks: Count) -> Seconds:
@@ -69,6 +69,15 @@ class Prefill:
         each = (self.one - self.alone) / np.maximum(self.replicas - 1, 1)
         few = self.often(rate) * (self.alone - each) + some * self.replicas * each
         return np.where(rate < 1, few, self.time(rate))
+
+    def riding(self, *, steps: Count) -> "Prefill":
+        """The same where what is spent once with the decode step is taken off, for all but a request's own first one.
+
+        Args:
+            steps: of a request.
+        """
+        once = (1 - 1 / steps) * self.shared
+        return replace(self, alone=self.alone - once, one=self.one - once, full=self.full - once, shared=0.0)
 
     def often(self, rate: Count) -> Number:
         """Share of steps in which some replica has a chunk; `rate` as in `apart`."""
@@ -115,6 +124,10 @@ class Serving:
     tokens_per_s_per_user: TokensPerSecond
     """Output tokens one running request sees after its first."""
     tokens_per_s_per_gpu: TokensPerSecond
+    kept: Count
+    """Tokens a decode step yields to a request."""
+    riding: Prefill
+    """A prompt; its steps hold up others by what they do not spend together with the decode step they ride on."""
 
     @property
     def queued(self) -> Seconds:
@@ -261,6 +274,8 @@ def serve(
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_user=1 / tpot,
         tokens_per_s_per_gpu=tokens_per_s / layout.gpus,
+        kept=kept,
+        riding=prompt.riding(steps=steps),
     )
 
 

@@ -8,32 +8,28 @@ from functools import cached_property
 
 import numpy as np
 
+from parplan.fleet import LATE, VARIATION, rates
 from parplan.layout import Layout
-from parplan.load import Load, knee_rate, load, prompts_per_step, queue, sustained_rate
+from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, queue, sustained_rate
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
 from parplan.units import Array, Number, Seconds, counted, written_rate, written_share, written_time
 from parplan.workload import Workload
 
-VARIATION = 1.0
-"""Standard deviation over mean of the output length: exponential. Lengths that are more alike wait less."""
-LATE = 0.05
-"""Share of requests whose first token may come later than its target."""
-POINTS = 96
-"""Rates a replica is looked at."""
 ASSUMED = (
     "Requests come at random (Poisson), output lengths vary as much as their mean (exponential), replicas share the "
-    "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot. Up to 90 % "
-    "of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as long as the "
-    "output (within 15 % where fewer than a dozen requests run at once); pipeline stages and repeated attention have "
-    "not been simulated. Traffic in bursts waits longer."
+    "load evenly. At the knee 5 of 100 requests begin to wait for room in the KV cache or for a free slot; where only "
+    "a few run at once, it is where the replica is half busy, the mean wait being about as long as a request takes at "
+    "most. Up to 90 % of the knee the figures agree within 10 % with a simulated engine for prompts up to ten times as "
+    "long as the output (within 15 % where fewer than a dozen requests run at once, and with repeated attention; "
+    "within 20 % for longer prompts; with repeated attention those can be off by more). Not simulated are pipeline "
+    "stages, traffic in bursts, which waits longer, and engines that let requests in before there is room for "
+    "all of their tokens, as vLLM does: here each request has its full length reserved."
 )
 FEW_WAIT = "few wait for admission"
 FIRST_TARGET, TOKEN_TARGET = "the target for the first token", "the target for each token"
 """What limits a rate."""
-HIGHEST = 0.995
-"""Share of the sustained rate where the curve ends; at that rate itself the wait has no end."""
 
 
 def last_within(values: Array, *, rates: Array, most: float) -> float:
@@ -49,19 +45,6 @@ def last_within(values: Array, *, rates: Array, most: float) -> float:
     """
     within = np.logical_and.accumulate(np.asarray(values) <= most)
     return float(np.asarray(rates)[within][-1]) if within.any() else 0.0
-
-
-def token_time(in_hand: Number, *, serving: Serving) -> Seconds:
-    """Time per output token with a mean number of requests in hand: that of the closed loop with as many.
-
-    Between two concurrencies that were worked out, a straight line.
-
-    Args:
-        in_hand: mean requests one replica has in hand, running or waiting.
-        serving: one replica at every concurrency, [batches].
-    """
-    concurrency = serving.running + serving.waiting
-    return np.interp(in_hand, concurrency, np.broadcast_to(serving.tpot, np.shape(concurrency)))
 
 
 @dataclass(frozen=True)
@@ -86,10 +69,6 @@ class Replica:
             packed=self.packed,
         )
 
-    def tpot(self, in_hand: Number) -> Seconds:
-        """Time per output token with a mean number of requests in hand."""
-        return token_time(in_hand, serving=self.serving)
-
     @cached_property
     def slots(self) -> int:
         """Requests that run at once at most: what the KV cache and the engine allow."""
@@ -103,11 +82,11 @@ class Replica:
     @cached_property
     def curve(self) -> Load:
         """What users feel from next to no traffic to next to all it sustains, [rates]."""
-        return self.load(np.linspace(0, HIGHEST, POINTS + 1)[1:] * self.sustained)
+        return self.load(rates(self.sustained))
 
     @cached_property
     def knee(self) -> float:
-        """Requests per second from which more than 5 of 100 requests wait for admission."""
+        """Requests per second up to which few wait for admission, or none for long, see `load.knee_rate`."""
         return float(knee_rate(queue(self.serving, layout=self.layout), variation=VARIATION))
 
     @cached_property
@@ -118,7 +97,7 @@ class Replica:
         if asked.ttft:
             found[FIRST_TARGET] = np.asarray(self.curve.later(asked.ttft)), LATE
         if asked.tpot:
-            found[TOKEN_TARGET] = np.asarray(self.tpot(self.curve.in_hand)), float(asked.tpot)
+            found[TOKEN_TARGET] = np.asarray(self.curve.tpot), float(asked.tpot)
         return found
 
     @cached_property
@@ -145,22 +124,27 @@ class Replica:
         """How much it bears, and what gives way first beyond."""
         if not self.bearable:
             return f"{self.layout} misses {self.limit} with a single request already; no number of replicas helps."
-        missed = self.limit != FEW_WAIT
+        if self.limit != FEW_WAIT:
+            beyond = f"{self.limit} is missed"
+        elif self.knee > KNEE_LEAST * self.sustained:
+            beyond = "requests begin to wait"
+        else:
+            beyond = "it is more than half busy, and waits grow long"
         return (
-            f"One replica ({self.layout}) bears {written_rate(self.bearable)} requests per second; beyond, "
-            f"{f'{self.limit} is missed' if missed else 'requests begin to wait'}. With all {self.slots:,} slots taken "
-            f"it answers {written_rate(self.sustained)}."
+            f"One replica ({self.layout}) bears {written_rate(self.bearable)} requests per second; beyond, {beyond}. "
+            f"With {f'all {self.slots:,} slots' if self.slots > 1 else 'its only slot'} taken it answers "
+            f"{written_rate(self.sustained)}."
         )
 
 
 def replica_of(result: Result, index: int) -> Replica:
     """One layout of a result, for any traffic."""
-    problem = result.problem
+    serving = picked(result.serving, shape=result.shape, index=(index,))
     return Replica(
         layout=result.layout.one(index),
-        serving=picked(result.serving, shape=result.shape, index=(index,)),
-        packed=float(prompts_per_step(problem.engine, gpu=problem.gpu, workload=problem.workload)),
-        workload=problem.workload,
+        serving=serving,
+        packed=float(prompts_per_step(serving)),
+        workload=result.problem.workload,
     )
 
 
@@ -181,14 +165,23 @@ class Traffic:
         return self.replicas * self.replica.bearable
 
     @property
+    def at_once(self) -> int:
+        """Requests at once a replica needs room for at the peak: 98 of 100 times, no more are in hand (Poisson).
+
+        mean + 2 sqrt(mean), rounded up
+        """
+        mean = float(self.busiest.in_hand)
+        return max(int(np.ceil(mean + 2 * np.sqrt(mean))), 1) if np.isfinite(mean) else np.iinfo(np.int32).max
+
+    @property
     def knee(self) -> float:
-        """Requests per second over all replicas from which more than 5 of 100 requests wait for admission."""
+        """Requests per second over all replicas up to which few wait for admission, or none for long."""
         return self.replicas * self.replica.knee
 
     @property
     def tpot(self) -> Seconds:
         """Time per output token at the peak."""
-        return self.replica.tpot(self.busiest.in_hand)
+        return self.busiest.tpot
 
     def words(self, *, shown: int) -> str:
         """What the rate takes, what users feel at the peak, and whether other replicas suffice.
@@ -217,9 +210,10 @@ class Traffic:
             if busiest.utilisation > self.mean.utilisation
             else ""
         )
+        in_hand = written_rate(float(busiest.in_hand))
         return (
             f"At the busiest time each replica is {written_share(busiest.utilisation)} busy{mean} and has "
-            f"{written_rate(float(busiest.in_hand))} requests in hand; half of the first tokens come within "
+            f"{in_hand} request{'s' * (in_hand != '1')} in hand; half of the first tokens come within "
             f"{written_time(float(busiest.ttft_p50))}, 95 of 100 within {written_time(float(busiest.ttft_p95))}."
         )
 

@@ -3,8 +3,10 @@
 import heapq
 import math
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from parplan.load import (
     sustained_rate,
 )
 from parplan.planner import Result, picked
-from parplan.serving import Serving
+from parplan.serving import Prefill, Serving
 from parplan.step import Step
 from parplan.units import Array, Number
 
@@ -55,6 +57,18 @@ SMALL = Scenario(model="Qwen/Qwen3-8B", weights="fp8", gpu="l4", tensor=1, promp
 NARROW = SMALL.model_copy(update={"prompt": 8192})
 """The same with prompts of several steps: eight slots."""
 
+MANY_STEPS = MOE.model_copy(update={"prompt": 100_000, "output": 200})
+"""Prompts of a dozen steps, and few tokens after them."""
+REPEATED = {
+    "deepseek": DEEPSEEK.model_copy(update={"prompt": 2000, "output": 500, "tensor": 1, "data": 8}),
+    "chat": DEEPSEEK.model_copy(update={"prompt": 500, "output": 200, "tensor": 1, "data": 8}),
+    "sixteen": DEEPSEEK.model_copy(update={"prompt": 4000, "output": 1000, "tensor": 1, "data": 16}),
+    "three steps": DEEPSEEK.model_copy(update={"prompt": 20_000, "output": 500, "tensor": 1, "data": 8}),
+    "two": MOE.model_copy(update={"data": 2}),
+    "two steps": MOE.model_copy(update={"prompt": 16_000, "output": 2000, "tensor": 2, "data": 4}),
+}
+"""Attention repeated: every replica has prompts of its own, all take every step together."""
+
 CONCURRENCY = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0])
 
 
@@ -82,6 +96,18 @@ def even(*, slots: float, stay: float, output: float = 100.0) -> Serving:
         tokens_per_s=rate * output,
         tokens_per_s_per_user=1 / tpot,
         tokens_per_s_per_gpu=rate * output,
+        kept=1.0,
+        riding=Prefill(
+            chunks=1.0,
+            latency=0.0,
+            alone=0.0,
+            one=0.0,
+            full=0.0,
+            most=1.0,
+            shared=0.0,
+            replicas=1,
+            together=0.0,
+        ),
     )
 
 
@@ -115,12 +141,9 @@ class Replica:
 def replica_of(scenario: Scenario) -> Replica:
     """The smallest legal layout of a scenario."""
     result = result_of(scenario)
-    problem, index = result.problem, int(np.flatnonzero(result.legal)[0])
-    return Replica(
-        serving=picked(result.serving, shape=result.shape, index=(index,)),
-        layout=result.layout.one(index),
-        packed=float(prompts_per_step(problem.engine, gpu=problem.gpu, workload=problem.workload)),
-    )
+    index = int(np.flatnonzero(result.legal)[0])
+    serving = picked(result.serving, shape=result.shape, index=(index,))
+    return Replica(serving=serving, layout=result.layout.one(index), packed=float(prompts_per_step(serving)))
 
 
 def erlang_c(offered: float, *, servers: int) -> float:
@@ -166,6 +189,13 @@ def test_requests_in_hand_come_out_alike_from_states_and_from_stays(
         stays = replica.load(rate, variation=variation)
         states = float((found(rate, queue=one, variation=variation)[0] * one.states).sum())
         assert states + rate * float(stays.wait_mean) == pytest.approx(float(stays.in_hand), rel=0.1)
+
+
+@pytest.mark.parametrize(("step_tokens", "packed"), [(0, 8.192), (2000, 2.0), (500, 0.5)])
+def test_a_step_takes_as_many_prompts_as_its_tokens_hold(step_tokens: int, packed: float) -> None:
+    scenario = MOE.model_copy(update={"step_tokens": step_tokens})
+    assert replica_of(scenario).packed == pytest.approx(packed)
+    assert replica_of(scenario.model_copy(update={"prefix": 50})).packed == pytest.approx(2 * packed)
 
 
 def test_one_server_is_the_textbook_queue() -> None:
@@ -234,13 +264,25 @@ def test_at_the_knee_one_request_in_twenty_waits(scenario: Scenario, variation: 
 
 
 def test_more_slots_bring_the_knee_closer_to_full_load() -> None:
-    knees = [
-        float(knee_rate(queue(even(slots=n, stay=1.0), layout=Layout()), variation=1.0)) / n
-        for n in (1, 4, 16, 64)
-    ]
-    assert knees[0] == pytest.approx(0.05, rel=1e-3)  # of a single server, one in twenty waits at 5 % load
+    counts = (1, 4, 16, 64)
+    queues = [queue(even(slots=n, stay=1.0), layout=Layout()) for n in counts]
+    knees = [float(knee_rate(one, variation=1.0)) / n for one, n in zip(queues, counts, strict=True)]
     assert knees == sorted(knees)
     assert 0.75 < knees[-1] < 1
+    for n, one, knee in zip(counts[2:], queues[2:], knees[2:], strict=True):
+        assert float(found(knee * n, queue=one, variation=1.0)[1]) == pytest.approx(0.05, rel=1e-3)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_few_slots_are_loaded_to_half_and_wait_no_longer_than_a_request_takes(slots: int) -> None:
+    stay, serving = 3.0, even(slots=slots, stay=3.0)
+    at = load(slots / stay / 2, serving=serving, layout=Layout(), replicas=1, variation=1.0, packed=8.0)
+    assert float(at.knee_rate) == pytest.approx(slots / stay / 2)
+    assert float(at.waiting) > 0.05
+    exact = erlang_c(slots / 2, servers=slots) * stay / slots / 0.5
+    assert float(at.wait_mean) == pytest.approx(exact)
+    assert float(at.wait_mean) <= stay * (1 + 1e-9)
+    assert (slots == 1) == (float(at.wait_mean) == pytest.approx(stay))
 
 
 def test_replicas_share_requests_evenly_and_change_nothing_else() -> None:
@@ -282,6 +324,130 @@ class Simulated:
     ttft_p95: float
 
 
+class Engine:
+    """A continuous-batching engine, step by step, under Poisson arrivals.
+
+    A newcomer goes to the attention replica with the fewest requests in hand. At the start of a step, waiting requests
+    are admitted in order while slots are free. A step decodes one token for every running request and takes prompts in
+    order, whole or in part, up to the engine's step size on each attention replica; it lasts as long as a decode step
+    of so many requests plus what the prompts add, both as `Serving` has them. What a newcomer's prompt takes by itself,
+    launches and weights that a mixed step pays once included, counts for the newcomer whatever else the steps hold, as
+    it does there.
+
+    Args:
+        lengths: output tokens of every request.
+        prompt: tokens, where the pool counts.
+        pool: tokens of the KV cache. A request is admitted when its prompt and its own output fit beside those of the
+            others, however many that lets in; infinite: by slots.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        arrivals: list[float],
+        lengths: list[int],
+        output: int,
+        prompt: int,
+        pool: float,
+    ) -> None:
+        serving, self.data = replica.serving, int(replica.layout.data)
+        running, waiting = np.asarray(serving.running), np.asarray(serving.waiting)
+        slots = int(running[-1])
+        crowd = slots if math.isinf(pool) else 3 * slots
+        self.slots, self.packed = crowd // self.data, replica.packed
+        self.latency = float(np.asarray(serving.ttft)[0])
+        plain = np.asarray(serving.decode.total)[waiting == 0]
+        self.decode = straight(running[waiting == 0], plain, upto=crowd)
+        alone = self.data == 1
+        self.added = adds_one_by_one(serving, output=output, upto=crowd) if alone else adds_in_step(serving)
+        self.arrivals, self.lengths, self.prompt, self.pool = arrivals, lengths, prompt, pool
+        count = len(arrivals)
+        self.first, self.left = [0.0] * count, [1.0] * count
+        self.seen, self.admitted, self.gone = np.zeros(count), np.zeros(count), np.zeros(count)
+        self.place, self.ends = [0] * count, list[tuple[int, int]]()
+        self.lines = [deque[int]() for _ in range(self.data)]
+        self.prompts = [deque[int]() for _ in range(self.data)]
+        self.running, self.in_hand = [0] * self.data, [0] * self.data
+        self.now, self.held, self.tokens, self.came, self.answered = 0.0, 0.0, 0, 0, 0
+
+    def run(self) -> None:
+        """Until all are answered."""
+        while self.answered < len(self.arrivals):
+            self.let_in()
+            if any(self.prompts):
+                started = self.step_with_prompts()
+            elif self.ends:
+                self.decode_steps()
+                started = []
+            else:
+                self.now = self.arrivals[self.came]
+                continue
+            self.let_out()
+            for request in started:
+                self.first[request] += self.now - self.arrivals[request]
+                heapq.heappush(self.ends, (self.tokens + max(self.lengths[request] - 1, 1), request))
+
+    def let_in(self) -> None:
+        """Requests that have come, as far as there is room."""
+        while self.came < len(self.arrivals) and self.arrivals[self.came] <= self.now:
+            at = min(range(self.data), key=lambda one: (self.in_hand[one], (one - self.came) % self.data))
+            self.place[self.came], self.seen[self.came] = at, self.now
+            self.in_hand[at] += 1
+            self.lines[at].append(self.came)
+            self.came += 1
+        for at, line in enumerate(self.lines):
+            while line and self.running[at] < self.slots and self.fits(line[0]):
+                self.held += self.prompt + self.lengths[line[0]]
+                self.admitted[line[0]] = self.now
+                self.running[at] += 1
+                self.prompts[at].append(line.popleft())
+
+    def fits(self, request: int) -> bool:
+        return math.isinf(self.pool) or self.held + self.prompt + self.lengths[request] <= self.pool
+
+    def decode_steps(self) -> None:
+        """As many as pass before somebody comes or goes; all of them take the same time."""
+        step, steps = self.decode[len(self.ends)], self.ends[0][0] - self.tokens
+        if self.came < len(self.arrivals):
+            steps = min(steps, max(math.ceil((self.arrivals[self.came] - self.now) / step), 1))
+        self.now += steps * step
+        self.tokens += steps
+
+    def step_with_prompts(self) -> list[int]:
+        """One step; the requests whose prompts are done with it."""
+        taken, started, amounts = list[tuple[int, float]](), list[int](), list[float]()
+        for queued in self.prompts:
+            room = self.packed
+            while queued and room > 1e-9:
+                part = min(room, self.left[queued[0]])
+                self.left[queued[0]] -= part
+                room -= part
+                taken.append((queued[0], part))
+                if self.left[queued[0]] > 1e-9:
+                    break
+                started.append(queued.popleft())
+            amounts.append(self.packed - room)
+        decoding = len(self.ends)
+        longer, own = self.added(amounts, decoding)
+        alone = {request: self.latency * part - own(part) for request, part in taken}
+        self.now += longer + (self.decode[decoding] if decoding else max(alone.values()))
+        for request, extra in alone.items():
+            self.first[request] += extra if decoding else 0.0
+        self.tokens += 1
+        return started
+
+    def let_out(self) -> None:
+        """Requests that are answered."""
+        while self.ends and self.ends[0][0] <= self.tokens:
+            done = heapq.heappop(self.ends)[1]
+            self.gone[done] = self.now
+            self.held -= self.prompt + self.lengths[done]
+            self.running[self.place[done]] -= 1
+            self.in_hand[self.place[done]] -= 1
+            self.answered += 1
+
+
 def simulated(
     replica: Replica,
     *,
@@ -292,80 +458,61 @@ def simulated(
     prompt: int = 0,
     pool: float = math.inf,
 ) -> Simulated:
-    """A continuous-batching engine, step by step, under Poisson arrivals.
-
-    At the start of a step, waiting requests are admitted in order while slots are free. A step decodes one token for
-    every running request and takes prompts in order, whole or in part, up to the engine's step size; it lasts as long
-    as a decode step of so many requests plus what the prompts add, both as `Serving` has them. A prompt's launches and
-    weights, which a mixed step pays once, still count for the newcomer, as they do there. The first tenth of the
-    requests is not counted.
+    """An engine under Poisson arrivals. The first tenth of the requests is not counted.
 
     Args:
         variation: 0: all outputs alike, 1: geometrically distributed.
-        prompt: tokens, where the pool counts.
-        pool: tokens of the KV cache. A request is admitted when its prompt and its own output fit beside those of the
-            others, however many that lets in; infinite: by slots.
+        prompt: see `Engine`.
+        pool: see `Engine`.
     """
-    serving, random = replica.serving, np.random.default_rng(7)
-    running, waiting = np.asarray(serving.running), np.asarray(serving.waiting)
-    slots, latency = int(running[-1]), float(np.asarray(serving.ttft)[0])
-    crowd = slots if math.isinf(pool) else 3 * slots
-    decode = straight(running[waiting == 0], np.asarray(serving.decode.total)[waiting == 0], upto=crowd)
-    several = (waiting == 0) & (running > 1)
-    added = np.asarray(serving.prefill)[several] * output / (running[several] - 1)
-    adds = straight(running[several], added, upto=crowd)
-
-    arrivals = np.cumsum(random.exponential(1 / rate, requests)).tolist()
-    lengths = (random.geometric(1 / output, requests) if variation else np.full(requests, output)).tolist()
-    first, seen, admitted, left = [0.0] * requests, [0.0] * requests, [0.0] * requests, [1.0] * requests
-    ends, line, prompts = list[tuple[int, int]](), deque[int](), deque[int]()
-    gone, held = np.zeros(requests), 0.0
-    now, tokens, came, answered = 0.0, 0, 0, 0
-    while answered < requests:
-        while came < requests and arrivals[came] <= now:
-            line.append(came)
-            seen[came] = now
-            came += 1
-        while (
-            line
-            and len(ends) + len(prompts) < crowd
-            and (math.isinf(pool) or held + prompt + lengths[line[0]] <= pool)
-        ):
-            held += prompt + lengths[line[0]]
-            admitted[line[0]] = now
-            prompts.append(line.popleft())
-        decoding = len(ends)
-        if not decoding and not prompts:
-            now = arrivals[came]
-            continue
-        room, started = replica.packed, list[int]()
-        while prompts and room > 1e-9:
-            part = min(room, left[prompts[0]])
-            left[prompts[0]] -= part
-            room -= part
-            if left[prompts[0]] > 1e-9:
-                break
-            started.append(prompts.popleft())
-        alone = latency - adds[decoding]
-        now += adds[decoding] * (replica.packed - room) + (decode[decoding] if decoding else alone)
-        tokens += 1
-        while ends and ends[0][0] <= tokens:
-            done = heapq.heappop(ends)[1]
-            gone[done] = now
-            held -= prompt + lengths[done]
-            answered += 1
-        for request in started:
-            first[request] = now - arrivals[request] + (alone if decoding else 0.0)
-            heapq.heappush(ends, (tokens + max(lengths[request] - 1, 1), request))
+    random = np.random.default_rng(7)
+    arrivals = np.cumsum(random.exponential(1 / rate, requests))
+    lengths = random.geometric(1 / output, requests) if variation else np.full(requests, output)
+    engine = Engine(
+        replica, arrivals=arrivals.tolist(), lengths=lengths.tolist(), output=output, prompt=prompt, pool=pool
+    )
+    engine.run()
     counted = slice(requests // 10, requests)
-    ttft, waits = np.array(first)[counted], (np.array(admitted) - np.array(seen))[counted]
-    stays = (gone - np.array(arrivals))[counted]
+    ttft, waits = np.array(engine.first)[counted], (engine.admitted - engine.seen)[counted]
     return Simulated(
-        in_hand=rate * float(stays.mean()),
+        in_hand=rate * float((engine.gone - arrivals)[counted].mean()),
         wait_mean=float(waits.mean()),
         ttft_p50=float(np.quantile(ttft, 0.5)),
         ttft_p95=float(np.quantile(ttft, 0.95)),
     )
+
+
+Adds: TypeAlias = Callable[[Sequence[float], int], tuple[float, Callable[[float], float]]]
+"""Prompts taken on each attention replica and requests decoding -> how much longer the step is, and what of that is a
+newcomer's own, by the part of its prompt that is taken."""
+
+
+def adds_one_by_one(serving: Serving, *, output: int, upto: int) -> Adds:
+    """On one attention replica every prompt adds the same, whatever it comes with."""
+    running, waiting = np.asarray(serving.running), np.asarray(serving.waiting)
+    several = (waiting == 0) & (running > 1)
+    added = np.asarray(serving.prefill)[several] * output / (running[several] - 1)
+    each = straight(running[several], added, upto=upto)
+    return lambda amounts, decoding: (sum(amounts) * each[decoding], lambda part: part * each[decoding])
+
+
+def adds_in_step(serving: Serving) -> Adds:
+    """Chunks, the last of a prompt in part, on some of several attention replicas hold up all of them: from one chunk
+    on one, to one on each, to as many on each as a step takes, in proportion, as `Prefill.time` and `Prefill.apart` say
+    of the mean."""
+    prompt = serving.riding
+    alone, one, full, most, replicas, chunks = (
+        float(np.mean(part))
+        for part in (prompt.alone, prompt.one, prompt.full, prompt.most, prompt.replicas, prompt.chunks)
+    )
+
+    def added(amounts: Sequence[float], _: int) -> tuple[float, Callable[[float], float]]:
+        number = sum(amounts) * chunks
+        spread = alone * min(number, 1) + (min(max(number, 1), replicas) - 1) * (one - alone) / (replicas - 1)
+        over = max(number - replicas, 0) / replicas * (full - one) / max(most - 1, 1)
+        return spread + over, lambda _: spread
+
+    return added
 
 
 def straight(knots: Array, values: Array, *, upto: int) -> list[float]:
@@ -397,17 +544,33 @@ def test_below_the_knee_a_simulated_engine_agrees_within_ten_per_cent(
             )
 
 
+@pytest.mark.parametrize("variation", [0.0, 1.0])
+def test_on_an_idle_engine_the_simulation_takes_as_long_as_serving_says(variation: float) -> None:
+    for scenario in (LLAMA, NARROW, MANY_STEPS, REPEATED["deepseek"]):
+        replica = replica_of(scenario)
+        rate = 1e-3 * replica.knee(variation)
+        engine = simulated(replica, rate=rate, output=scenario.output, variation=variation, requests=500)
+        idle = float(np.asarray(replica.serving.ttft)[0])
+        assert engine.ttft_p50 == pytest.approx(idle, rel=1e-6)
+        stay = idle + (scenario.output - 1) * float(np.asarray(replica.serving.tpot)[0])
+        assert engine.in_hand == pytest.approx(rate * stay, rel=0.1)
+
+
 @pytest.mark.parametrize(("scenario", "late"), [(SMALL, 0.1), (NARROW, 0.15)], ids=["two-dozen", "eight"])
 @pytest.mark.parametrize("variation", [0.0, 1.0])
 def test_with_few_slots_a_simulated_engine_is_not_far(
     scenario: Scenario, variation: float, late: float
 ) -> None:
+    """Where half of the requests find the replica idle, the median may lie on either side of what a decode step and its
+    launches add, by less than they do."""
     replica = replica_of(scenario)
     assert np.asarray(replica.serving.running)[-1] < 32
-    for rate in (replica.knee(variation) * np.array([0.5, 0.9])).tolist():
+    for share in (0.1, 0.3, 0.5, 0.9):
+        rate = share * replica.knee(variation)
         theory = replica.load(rate, variation=variation)
         engine = simulated(replica, rate=rate, output=scenario.output, variation=variation, requests=8_000)
-        for name, within in (("in_hand", 0.1), ("ttft_p50", 0.1), ("ttft_p95", late)):
+        half = 0.1 if share >= 0.5 else late
+        for name, within in (("in_hand", 0.1), ("ttft_p50", half), ("ttft_p95", late)):
             assert float(getattr(theory, name)) == pytest.approx(getattr(engine, name), rel=within), (
                 name,
                 rate,
@@ -436,15 +599,68 @@ def test_room_for_tokens_admits_as_slots_of_mean_length_do(scenario: Scenario) -
 
 
 @pytest.mark.parametrize("scenario", [LLAMA, MOE], ids=["dense", "moe"])
-def test_where_prompts_are_nearly_all_the_work_a_simulated_engine_is_not_far(scenario: Scenario) -> None:
+@pytest.mark.parametrize("variation", [0.0, 1.0])
+def test_where_prompts_are_nearly_all_the_work_a_simulated_engine_is_not_far(
+    scenario: Scenario, variation: float
+) -> None:
     scenario = scenario.model_copy(update={"prompt": 8000, "output": 100})
     replica = replica_of(scenario)
-    for rate in (replica.knee(0.0) * np.array([0.3, 0.6, 0.9])).tolist():
-        theory = replica.load(rate, variation=0.0)
-        engine = simulated(replica, rate=rate, output=scenario.output, variation=0.0, requests=8000)
-        assert float(theory.in_hand) == pytest.approx(engine.in_hand, rel=0.35)
+    for share, within in ((0.1, 0.1), (0.3, 0.1), (0.6, 0.1), (0.9, 0.1 + 0.1 * variation)):
+        rate = share * replica.knee(variation)
+        theory = replica.load(rate, variation=variation)
+        engine = simulated(replica, rate=rate, output=scenario.output, variation=variation, requests=8000)
+        assert float(theory.in_hand) == pytest.approx(engine.in_hand, rel=within)
         assert float(theory.ttft_p50) == pytest.approx(engine.ttft_p50, rel=0.15)
         assert float(theory.ttft_p95) == pytest.approx(engine.ttft_p95, rel=0.15)
+
+
+@pytest.mark.parametrize("variation", [0.0, 1.0])
+def test_prompts_of_many_steps_hold_up_the_few_tokens_that_follow(variation: float) -> None:
+    """100,000 tokens in, 200 out: a request begins to decode while the next prompt is worked on, more often than not
+    when the replica is busy, and all its tokens may come before that one is done."""
+    replica = replica_of(MANY_STEPS)
+    for share, within in ((0.1, 0.1), (0.3, 0.1), (0.6, 0.1), (0.9, 0.1 + 0.1 * variation)):
+        rate = share * replica.knee(variation)
+        theory = replica.load(rate, variation=variation)
+        engine = simulated(replica, rate=rate, output=MANY_STEPS.output, variation=variation, requests=8_000)
+        assert float(theory.in_hand) == pytest.approx(engine.in_hand, rel=within)
+        assert float(theory.ttft_p50) == pytest.approx(engine.ttft_p50, rel=0.1)
+        assert float(theory.ttft_p95) == pytest.approx(engine.ttft_p95, rel=0.1)
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_attention_replicas_that_step_together_agree_with_a_simulated_engine(name: str) -> None:
+    """Within 10 % up to 60 % of the knee, within 12 % up to 90 %; where prompts take several steps, requests in hand
+    within 15 % up to 90 %, as long as steps with a prompt on every replica keep up with them."""
+    scenario = REPEATED[name]
+    replica = replica_of(scenario)
+    assert replica.layout.data == scenario.data > 1
+    for share in (0.1, 0.3, 0.6, 0.9):
+        rate = share * replica.knee(1.0)
+        theory = replica.load(rate)
+        requests = max(6_000, 40 * round(float(theory.in_hand)))
+        engine = simulated(replica, rate=rate, output=scenario.output, variation=1.0, requests=requests)
+        near = 0.1 if share < 0.9 else 0.12
+        within = {"in_hand": near if replica.packed >= 1 else 0.15, "ttft_p50": 0.1, "ttft_p95": near}
+        for what, most in within.items():
+            assert float(getattr(theory, what)) == pytest.approx(getattr(engine, what), rel=most), (
+                what,
+                share,
+            )
+
+
+def test_attention_replicas_keep_a_prompt_waiting_for_their_own_prompts_only() -> None:
+    """Eight of them: a newcomer waits out the running step, not the prompts of all eight one after another; as long as
+    in a closed loop with as many in hand, or a prompt's step more."""
+    replica = replica_of(REPEATED["deepseek"])
+    serving = replica.serving
+    for share in (0.2, 0.6):
+        found = replica.load(share * replica.knee(1.0))
+        closed = float(
+            np.interp(found.in_hand, np.asarray(serving.running), np.asarray(serving.ttft - serving.queued))
+        )
+        assert float(found.ttft_p50) == pytest.approx(closed, rel=0.1)
+        assert float(found.ttft_p95) < closed + float(np.max(serving.riding.one))
 
 
 @pytest.mark.parametrize("variation", [0.0, 1.0])

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parplan.fleet import HIGHEST
 from parplan.scenario import Scenario, plan
-from parplan.traffic import HIGHEST, Replica, replica_of, replicas_for, traffic
+from parplan.traffic import Replica, replica_of, replicas_for, traffic
 
 DENSE = Scenario()
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", gpu="b200-sxm")
@@ -43,7 +44,9 @@ def test_what_a_replica_sustains_is_all_its_slots_over_the_time_of_a_request() -
 @pytest.mark.parametrize("target", ["ttft", "tpot"])
 def test_a_tighter_target_bears_less_until_it_is_out_of_reach(target: str) -> None:
     best = replica(DENSE)
-    easy = {"ttft": 1.05 * float(np.min(best.curve.ttft_p95)), "tpot": float(best.tpot(1.0)) * 1.3}[target]
+    easy = {"ttft": 1.05 * float(np.min(best.curve.ttft_p95)), "tpot": float(np.min(best.curve.tpot)) * 1.3}[
+        target
+    ]
     found = []
     for milliseconds in (1000 * 1000 * easy, 1000 * easy, 1000 * easy / 10):
         asked = best.workload.model_copy(update={target: milliseconds / 1000})
@@ -57,7 +60,7 @@ def test_a_tighter_target_bears_less_until_it_is_out_of_reach(target: str) -> No
 
 def test_no_number_of_replicas_meets_a_target_that_one_request_misses() -> None:
     best = replica(DENSE)
-    asked = best.workload.model_copy(update={"tpot": float(best.tpot(1.0)) / 2})
+    asked = best.workload.model_copy(update={"tpot": float(np.min(best.curve.tpot)) / 2})
     one = Replica(layout=best.layout, serving=best.serving, packed=best.packed, workload=asked)
     assert one.limit == "the target for each token"
     assert replicas_for(one, rate=1.0, peak=1.0) == 0
@@ -72,6 +75,24 @@ def test_as_few_replicas_as_bear_the_peak(rate: float, peak: float) -> None:
     assert needed == 1 or rate * peak > (needed - 1) * one.bearable * (1 - 1e-9)
 
 
+def test_replicas_of_a_single_slot_are_half_busy_where_nothing_else_is_asked() -> None:
+    one = replica(DENSE.model_copy(update={"slots": 1, "concurrency": 1}))
+    assert one.slots == 1
+    assert one.bearable == pytest.approx(one.sustained / 2)
+    assert "more than half busy" in one.words
+    rate = 7.3 * one.sustained
+    busy = traffic(one, rate=rate, peak=1.0, replicas=replicas_for(one, rate=rate, peak=1.0)).mean
+    assert 0.4 < float(busy.utilisation) <= 0.5
+    tight = Replica(
+        layout=one.layout,
+        serving=one.serving,
+        packed=one.packed,
+        workload=one.workload.model_copy(update={"ttft": 1.5 * float(np.min(one.curve.ttft_p50))}),
+    )
+    assert tight.limit == "the target for the first token"
+    assert 0 < tight.bearable < one.bearable
+
+
 def test_a_busier_time_is_busier_in_every_way() -> None:
     found = traffic(replica(DENSE), rate=10.0, peak=2.0, replicas=9)
     mean, busiest = found.mean, found.busiest
@@ -79,7 +100,7 @@ def test_a_busier_time_is_busier_in_every_way() -> None:
     for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
         assert getattr(busiest, name) > getattr(mean, name)
     assert busiest.gpus == mean.gpus == 9 * found.replica.layout.gpus
-    assert float(found.tpot) > float(found.replica.tpot(mean.in_hand))
+    assert float(found.tpot) > float(mean.tpot)
 
 
 def test_more_replicas_move_the_curve_to_the_right_and_leave_its_shape() -> None:
@@ -98,10 +119,13 @@ def test_at_the_last_rate_before_the_first_token_target_is_missed_it_is_just_met
     assert at <= target < beyond
 
 
-def test_time_per_token_between_two_concurrencies_lies_between_theirs() -> None:
+def test_time_per_token_grows_from_that_of_one_request_to_that_of_full_slots() -> None:
     one = replica(DENSE)
-    few, between, many = (float(one.tpot(requests)) for requests in (8, 9, 11))
-    assert few < between < many
+    found = np.asarray(one.load(np.linspace(0, 1, 50) * one.sustained).tpot)
+    alone, full = np.asarray(one.serving.tpot)[[0, -1]]
+    assert found[0] == pytest.approx(alone, rel=1e-6)
+    assert (np.diff(found) > 0).all()
+    assert found[-1] == pytest.approx(full, rel=0.1)
 
 
 def test_five_in_a_hundred_come_later_than_the_time_that_95_stay_within() -> None:

@@ -59,6 +59,11 @@ def show(answer: Answer) -> None:
     st.caption(
         plain(f"{price_terms(answer.scenario)} {TERMS} {prices.SPREAD} {worth(days, today=date.today())}")
     )
+    if answer.fleet_words:
+        st.text(
+            f"{answer.load_words} {answer.fleet_words} All machines for them: tab Load. The sizes below are for the "
+            "requests asked for at once, whatever the rate."
+        )
     for rung in advice.ladder:
         with st.container(border=True):
             st.markdown(

@@ -15,13 +15,13 @@ from parplan.advice import verdict
 from parplan.cost import Bill, bill, bought_for, energy_per_token, replicas_held
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
-from parplan.instances import Purchase, purchases
+from parplan.instances import purchases
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
 from parplan.report import in_one_line
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, list_terms, price_terms
+from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
@@ -104,18 +104,23 @@ def _filters(answer: Answer) -> tuple[Sequence[str], Sequence[str], str]:
         made = st.pills(
             "Vendor", vendors, selection_mode="multi", default=vendors, key="_vendors", width="content"
         )
-        spare = st.segmented_control(
-            "Spare GPUs of a machine",
-            [FILLED, ALONE],
-            default=FILLED,
-            required=True,
-            key="_spare",
-            width="content",
-            help="Machines are rented whole. Their spare GPUs can run more replicas, all of them always busy; or only "
-            "the replicas you asked for run.",
-        )
+        spare = ALONE if answer.scenario.rate else _spare()
         rented = st.multiselect("Providers", providers, key="_providers", placeholder="All", width=360)
     return made or vendors, rented or providers, spare or FILLED
+
+
+def _spare() -> str | None:
+    """What the GPUs of a machine do that are not needed."""
+    return st.segmented_control(
+        "Spare GPUs of a machine",
+        [FILLED, ALONE],
+        default=FILLED,
+        required=True,
+        key="_spare",
+        width="content",
+        help="Machines are rented whole. Their spare GPUs can run more replicas, all of them always busy; or only "
+        "the replicas you asked for run.",
+    )
 
 
 def of(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, filled: bool) -> Option:
@@ -128,26 +133,25 @@ def of(found: Elsewhere, offers: Sequence[Instance], scenario: Scenario, *, fill
     paid = [
         (bill, offer.plan)
         for offer in (quick_enough(every) if plan.in_time else every)
-        if (bill := _bill(offer, scenario, filled=filled))
+        if (bill := _bill(offer, found, scenario, filled=filled))
     ]
     best = min(paid, key=lambda one: float(one[0].cost.per_request), default=None)
     return Option(found, *best) if best else Option(found, None, plan)
 
 
-def _bill(offer: Offer, scenario: Scenario, *, filled: bool) -> Bill | None:
-    """What the machines of an offer cost when they are filled with replicas, or enough of them for those asked for."""
+def _bill(offer: Offer, found: Elsewhere, scenario: Scenario, *, filled: bool) -> Bill | None:
+    """What the machines of an offer cost when they are filled with replicas, or enough of them for those asked for, or
+    for those that a rate takes."""
     plan, one = offer.plan, offer.purchase
-    if filled:
-        return _priced(plan, one, replicas_held(one, gpus=plan.gpus), scenario)
-    every = bought_for(one.instance, replicas=scenario.replicas, gpus=plan.gpus)
-    return _priced(plan, every, scenario.replicas, scenario)
+    replicas = replicas_held(one, gpus=plan.gpus) if filled and not found.bears else found.replicas
+    paid = one if filled and not found.bears else bought_for(one.instance, replicas=replicas, gpus=plan.gpus)
+    rate = given(found, plan, scenario, replicas=replicas)
+    return bill(paid, replicas=replicas, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output)
 
 
-def _priced(plan: Plan, purchase: Purchase, replicas: int, scenario: Scenario) -> Bill | None:
-    rate = replicas * float(plan.serving.requests_per_s)
-    return bill(
-        purchase, replicas=replicas, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output
-    )
+def given(found: Elsewhere, plan: Plan, scenario: Scenario, *, replicas: int) -> float:
+    """Requests per second the machines are paid for: those that come, or all that busy replicas answer."""
+    return scenario.rate if found.bears else replicas * float(plan.serving.requests_per_s)
 
 
 def _order(option: Option) -> tuple[bool, bool, float, str]:
@@ -215,6 +219,9 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
         "cheaper and faster. Point at one for its layout and machines."
         if drawn
         else "",
+        f"Each with the replicas that {rate} take at their peak, paid for the mean rate."
+        if (rate := asked_rate(scenario))
+        else "",
         prices.SPREAD if days else "",
         worth(days, today=date.today()),
         f"Fixed everywhere: {fixed}." if fixed else "",
@@ -266,7 +273,7 @@ def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Fi
     if found is None:
         return {}
     problem = found.result.problem
-    costs_of = _costs_explained(paid, found, scenario, filled=filled) if paid else {}
+    costs_of = _costs_explained(paid, found, option.found, scenario, filled=filled) if paid else {}
     speeds: dict[str, Callable[[], Explanation]] = {
         "ms/token": partial(time_per_token, problem, found),
         "First token, ms": partial(time_to_first_token, problem, found),
@@ -279,9 +286,17 @@ def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Fi
     return {**costs_of, **{name: explain.Figure(made) for name, made in speeds.items()}}
 
 
-def _costs_explained(paid: Bill, found: Plan, scenario: Scenario, *, filled: bool) -> explain.Figures:
+def _costs_explained(
+    paid: Bill, found: Plan, elsewhere: Elsewhere, scenario: Scenario, *, filled: bool
+) -> explain.Figures:
     """The costs of a row, dearest question first."""
-    work = Work(paid.replicas * float(found.serving.requests_per_s), scenario.prompt, scenario.output)
+    work = Work(
+        given(elsewhere, found, scenario, replicas=paid.replicas),
+        scenario.prompt,
+        scenario.output,
+        "requests/s that come" if elsewhere.bears else "requests/s answered",
+    )
+    filled = filled and not elsewhere.bears
     replicas = 1 if filled else paid.replicas
     needed = machines_needed(paid.purchase, replicas=replicas, gpus=found.gpus)
     figures = prices.explained(paid, work, needed=needed, scenario=scenario)

@@ -27,7 +27,7 @@ from parplan.purchase_explanation import Work, machines_needed
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
-from parplan.ui import explain, prices
+from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
@@ -61,10 +61,24 @@ def show(answer: Answer) -> None:
             lambda: {"": explained(found, answer, best)}, key="_explain_load", label="Explain these figures"
         )
     st.text(" ".join(filter(None, (_taken(answer), replica.words, _next(found, scenario)))))
+    _leaner(answer)
     draw(first_token_against_rate(found, theme=theme()), key="load", about=in_one_line(answer.result.problem))
     st.caption(plain(f"{ASSUMED} {band_words(answer, best)}"))
     if replica.bearable and scenario.rate:
         _bill(found, answer)
+
+
+def _leaner(answer: Answer) -> None:
+    """That room for fewer requests at once would take fewer GPUs, one click away."""
+    if other := answer.leaner:
+        st.text(answer.leaner_words)
+        st.button(
+            f"Plan for {other.scenario.concurrency:,} at once",
+            on_click=inputs.take,
+            args=(other.scenario,),
+            icon=":material/arrow_forward:",
+            key="_leaner",
+        )
 
 
 def _taken(answer: Answer) -> str:
