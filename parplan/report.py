@@ -19,7 +19,15 @@ from parplan.problem import Problem
 from parplan.provenance import Source
 from parplan.scenario import CUTS, SCHEMA, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED
-from parplan.units import Seconds, counted, written_bytes, written_rate, written_share, written_time
+from parplan.units import (
+    Seconds,
+    counted,
+    either_way,
+    written_bytes,
+    written_rate,
+    written_share,
+    written_time,
+)
 from parplan.workload import OBJECTIVES
 
 MARKED_UP = re.compile(r"([\\`*_<>\[\]|])")
@@ -171,7 +179,7 @@ def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
 def _off(time: Seconds, band: Band | None) -> str:
     """A time, how far it may be off, and what that rests on."""
     written = written_time(float(time))
-    return f"{written} ±{written_share(band.relative)} ({band.words})" if band else f"{written}, a bound"
+    return f"{written} {either_way(band.relative)} ({band.words})" if band else f"{written}, a bound"
 
 
 def _memory(best: Plan, problem: Problem) -> str:

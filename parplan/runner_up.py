@@ -8,7 +8,7 @@ import numpy as np
 from parplan.choice import INDISTINCT, best_index, filled, merits
 from parplan.layout import Layout
 from parplan.planner import Plan, Result
-from parplan.units import Array, counted, written_share, written_time
+from parplan.units import Array, counted, either_way, written_share, written_time
 
 LEAST_GAP = 0.005
 """Relative difference that is written as a whole percent."""
@@ -73,7 +73,7 @@ def _indistinct(result: Result, best: Plan, second: Plan, *, error: Callable[[La
     within = [layout for layout in off if gap < off[layout]]
     if not within:
         return ""
-    bands = " and ".join(dict.fromkeys(f"±{written_share(off[layout])}" for layout in within))
+    bands = " and ".join(dict.fromkeys(either_way(off[layout]) for layout in within))
     whose = "either" if len(within) == len(off) else str(within[0])
     size = written_share(gap) if gap >= LEAST_GAP else "less than 1 %"
     return f": the two differ by {size}, within the error of {whose} ({bands})"

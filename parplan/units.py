@@ -128,6 +128,15 @@ def written_share(part: Number, *, decimals: int = 0) -> str:
     return f"{float(part) * 100:,.{decimals}f} %"
 
 
+def either_way(relative: float) -> str:
+    """How far a figure may be off; from 100 % on by which factor, since no time is below zero.
+
+    >>> either_way(0.0548), either_way(3.13)
+    ('±5 %', '×/÷ 4.13')
+    """
+    return f"×/÷ {1 + relative:.3g}" if relative >= 1 else f"±{written_share(relative)}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number and what it counts.
 

@@ -19,7 +19,8 @@ from parplan.ui import method_page
 from parplan.ui.inputs import EMPTY, FOLDED
 from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS
-from parplan.ui.words import either_way, plain
+from parplan.ui.words import plain
+from parplan.units import either_way
 from parplan.whatif import winner
 from tests.drawn import drawn
 

@@ -18,8 +18,8 @@ from parplan.scenario import CUTS, Answer, Scenario, plan
 from parplan.topology import seated_apart
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
-from parplan.ui.words import bullets, either_way, plain
-from parplan.units import GIB, MS, counted, written_time
+from parplan.ui.words import bullets, plain
+from parplan.units import GIB, MS, counted, either_way, written_time
 
 STARTABLE = ("vllm", "sglang", "trtllm")
 """Engines to show commands for; the chosen one joins them when it is another version."""

@@ -16,8 +16,8 @@ from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
 from parplan.ui import address, charts, inputs
 from parplan.ui.figures import draw, theme
-from parplan.ui.words import NO_FIGURE, either_way, plain, sentence, significant
-from parplan.units import GIB, MS, Seconds, written_time
+from parplan.ui.words import NO_FIGURE, plain, sentence, significant
+from parplan.units import GIB, MS, Seconds, either_way, written_time
 
 NAMES = {place: place.upper() for place in PLACES}
 """What a scenario is called, by its key in the link."""

@@ -32,7 +32,7 @@ from parplan.ui.figures import draw, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain, significant
-from parplan.units import counted, written_share, written_time
+from parplan.units import counted, either_way, written_share, written_time
 
 ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
 """Fields moved here: label and step."""
@@ -178,7 +178,7 @@ def band_words(answer: Answer, best: Plan) -> str:
         return ""
     return (
         "The rate a replica bears may be off as far as the time per token, "
-        f"{written_share(known.tpot.relative)} either way; close to the knee that moves waits by far more."
+        f"{either_way(known.tpot.relative)}; close to the knee that moves waits by far more."
     )
 
 

@@ -24,8 +24,8 @@ from parplan.ui import (
     why_tab,
 )
 from parplan.ui.figures import on_phone
-from parplan.ui.words import NO_FIGURE, either_way, plain, significant
-from parplan.units import counted, written_time
+from parplan.ui.words import NO_FIGURE, plain, significant
+from parplan.units import counted, either_way, written_time
 
 GPUS, PER_TOKEN, FIRST_TOKEN, RATE = "GPUs", "Time per token", "Time to first token", "Tokens per second"
 FIGURES = {

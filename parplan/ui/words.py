@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from parplan.provenance import Source
-from parplan.units import Number, written_share
+from parplan.units import Number
 
 MARKED_UP = re.compile(r"([!-/:-@\[-`{-~])")
 """Every ASCII sign that could mean something in Markdown."""
@@ -50,17 +50,6 @@ def count(number: float) -> str:
         if number >= limit:
             return f"{significant(number / limit)} {word}"
     return f"{number:,.0f}"
-
-
-def either_way(relative: float) -> str:
-    """How far a figure may be off; from 100 % on by which factor, since no time is below zero.
-
-    >>> either_way(0.0548), either_way(3.13)
-    ('±5 %', '×/÷ 4.13')
-    """
-    if relative >= 1:
-        return f"×/÷ {significant(1 + relative)}"
-    return f"±{written_share(relative)}"
 
 
 def bullets(texts: Iterable[str]) -> str:
