@@ -85,7 +85,7 @@ def written_answer(answer: Answer) -> str:
     """An answer as a person reads it on a terminal."""
     advice, result = answer.advice, answer.result
     lines = [
-        advice.verdict,
+        answer.verdict,
         *filter(None, [advice.shortfall, advice.sharing, answer.load_words]),
         "",
         *advice.reasons,

@@ -140,6 +140,20 @@ def verdict(result: Result, plan: Plan | None) -> str:
     return f"{name}: {serves} {chosen}: {_speed(plan)}."
 
 
+def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace: str) -> str:
+    """The answer in one sentence for as many replicas as a rate takes.
+
+    Args:
+        asked: the rate, in words.
+        pace: the times at that rate, in words.
+    """
+    gpus = plan.gpus * replicas
+    on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=replicas)})"
+    chosen = _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
+    bear = f"{on} bear{'s' if gpus == 1 else ''} {asked}"
+    return f"{_model(result)} in {_format(result)}: {bear} {chosen}: {pace}."
+
+
 def _objective(result: Result, plan: Plan) -> str:
     """What a layout was chosen by, and for which rate where one decided."""
     problem = result.problem

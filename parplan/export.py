@@ -222,7 +222,7 @@ def answer_json(answer: Answer) -> Json:
     smallest = rungs["holds"] if rungs["holds"].plan else rungs["loads"]
     return {
         "scenario": answer.scenario.model_dump(),
-        "verdict": advice.verdict,
+        "verdict": answer.verdict,
         "shortfall": advice.shortfall,
         "sharing": advice.sharing,
         "recommended": advice.recommended and plan_json(advice.recommended),

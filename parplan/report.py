@@ -75,7 +75,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Sources", "\n".join(dict.fromkeys(_cited(source) for source in sources(answer)))),
     )
     head = (
-        f"# {escaped(advice.verdict)}",
+        f"# {escaped(answer.verdict)}",
         *filter(None, [escaped(advice.shortfall), escaped(advice.sharing)]),
         f"Planned with parplan {__version__} on {written.isoformat()}, link format {SCHEMA}. The whole scenario: "
         f"<{link}>",
@@ -156,7 +156,7 @@ def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
-    serving, replicas, known = best.serving, answer.scenario.replicas, answer.confidence(best)
+    serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
     together, one = f"{best.gpus * replicas:,}", best.result.problem.workload.one_token
     return [
         ("Layout", str(best.layout)),

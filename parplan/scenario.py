@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from parplan import catalog
-from parplan.advice import Advice, advise
+from parplan.advice import Advice, advise, fleet_verdict
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
 from parplan.cost import Bill, bills, fleets
@@ -179,6 +179,28 @@ class Answer:
         )
 
     @property
+    def borne(self) -> Traffic | None:
+        """The rate asked for, and as many replicas as bear it, where that is what the answer speaks of. None: nobody
+        asked for a rate, or somebody did for a number of replicas; nothing does the job, or bears any rate."""
+        best, found = self.advice.recommended, self.traffic if self.scenario.rate else None
+        if self.scenario.replicas > 1 or not (best and best.does_job and found and found.replica.bearable):
+            return None
+        return found
+
+    @property
+    def replicas(self) -> int:
+        """Replicas the answer speaks of: those asked for, or those that bear the rate."""
+        return self.borne.replicas if self.borne else self.scenario.replicas
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        best, found = self.advice.recommended, self.borne
+        if best is None or found is None:
+            return self.advice.verdict
+        return fleet_verdict(self.result, best, replicas=found.replicas, asked=found.asked, pace=found.pace)
+
+    @property
     def fleets(self) -> tuple[Purchase, ...]:
         """Machines for all replicas of `traffic`, cheapest first, unpriced last."""
         if self.traffic is None:
@@ -204,7 +226,7 @@ class Answer:
         """What the rate asked for takes, as a sentence or two; empty without a rate or a layout."""
         if not self.scenario.rate or self.traffic is None:
             return ""
-        return self.traffic.words(shown=self.scenario.replicas)
+        return self.traffic.words(shown=self.replicas)
 
     @property
     def fleet_words(self) -> str:

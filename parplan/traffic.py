@@ -183,20 +183,33 @@ class Traffic:
         """Time per output token at the peak."""
         return self.busiest.tpot
 
+    @property
+    def asked(self) -> str:
+        """The rate, and its peaks, in words."""
+        mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)
+        peaks = f" (peaks of {written_rate(peak)})" if peak > mean else ""
+        return f"{written_rate(mean)} request{'s' * (mean != 1)} per second{peaks}"
+
+    @property
+    def pace(self) -> str:
+        """Both times at the peak, in words."""
+        first = f"95 of 100 first tokens within {written_time(float(self.busiest.ttft_p95))}"
+        if self.replica.workload.one_token:
+            return first
+        return f"{written_time(float(self.tpot))} per token, {first}"
+
     def words(self, *, shown: int) -> str:
         """What the rate takes, what users feel at the peak, and whether other replicas suffice.
 
         Args:
             shown: replicas the rest of the answer speaks of.
         """
-        mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)
-        asked = f"{written_rate(mean)} request{'s' * (mean != 1)} per second"
-        asked += f", peaks of {written_rate(peak)}" if peak > mean else ""
         if not self.replica.bearable:
-            return f"{asked}: {self.replica.words}"
+            return f"{self.asked}: {self.replica.words}"
+        peak = self.busiest.arrival_rate > self.mean.arrival_rate
         return (
-            f"{asked}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
-            f"{'at the peak ' * (peak > mean)}{written_time(float(self.tpot))} per token.{self._others(shown)}"
+            f"{self.asked}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
+            f"{'at the peak ' * peak}{written_time(float(self.tpot))} per token.{self._others(shown)}"
         )
 
     @property

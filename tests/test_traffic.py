@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from parplan.fleet import HIGHEST
 from parplan.scenario import Scenario, plan
 from parplan.traffic import Replica, replica_of, replicas_for, traffic
+from parplan.units import written_time
+from parplan.workload import OBJECTIVES, Objective
 
 DENSE = Scenario()
 EXPERTS = Scenario(model="deepseek-ai/DeepSeek-V3", weights="native", gpu="b200-sxm")
@@ -145,7 +147,7 @@ def test_five_in_a_hundred_come_later_than_the_time_that_95_stay_within() -> Non
             10.0,
             2.0,
             1,
-            r"^10 requests per second, peaks of 20: 9 replicas, 18 GPUs; at the peak .* bears only 2\.33 ",
+            r"^10 requests per second \(peaks of 20\): 9 replicas, 18 GPUs; at the peak .* bears only 2\.33 ",
         ),
         (10.0, 2.0, 4, r"The 4 replicas shown here bear only 9\.34 per second\.$"),
         (10.0, 2.0, 9, r"per token\.$"),
@@ -164,3 +166,30 @@ def test_it_is_said_what_a_rate_takes_and_whether_other_replicas_suffice(
 
 def test_replicas_that_do_not_keep_up_are_said_not_to() -> None:
     assert "without end" in traffic(replica(DENSE), rate=1000.0, peak=1.0, replicas=1).felt
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_with_a_rate_the_answer_speaks_of_the_replicas_that_bear_it(objective: Objective) -> None:
+    answer = plan(Scenario(rate=5, peak=2, objective=objective))
+    found, best = answer.traffic, answer.advice.recommended
+    assert found
+    assert best
+    assert answer.replicas == found.replicas
+    assert f": {best.gpus * found.replicas} × " in answer.verdict
+    assert " bear 5 requests per second (peaks of 10) " in answer.verdict
+    assert written_time(float(found.busiest.ttft_p95)) in answer.verdict
+    assert "shown here" not in answer.load_words
+
+
+def test_replicas_somebody_asked_for_are_what_the_answer_speaks_of() -> None:
+    """Whether they bear the rate is said beside the verdict."""
+    answer = plan(Scenario(rate=5, replicas=2))
+    assert (answer.replicas, answer.borne) == (2, None)
+    assert "(2 × TP2) serve 128 requests at once" in answer.verdict
+    assert "The 2 replicas shown here bear only" in answer.load_words
+
+
+def test_a_rate_nothing_bears_leaves_the_verdict_about_requests_at_once() -> None:
+    answer = plan(Scenario(rate=5, ttft=1))
+    assert answer.borne is None
+    assert answer.verdict == answer.advice.verdict

@@ -298,11 +298,15 @@ def test_the_load_tab_answers_whatever_is_asked(query: dict[str, str], words: st
 
 
 def test_the_verdict_says_what_the_rate_takes_on_every_tab() -> None:
-    words = plan(Scenario(rate=10, peak=2)).load_words
-    assert "9 replicas, 18 GPUs" in words
+    verdict = plan(Scenario(rate=10, peak=2)).verdict
+    assert "18 × H100 SXM 80 GB (9 × TP2)" in verdict
+    other = plan(Scenario(rate=10, peak=2, replicas=4)).load_words
     for tab in ("Why", "Buy"):
-        shown = [str(text.value) for text in opened(tab, rate="10", peak="2").markdown]
-        assert plain(f"{words} See the tab Load.") in shown
+        page = opened(tab, rate="10", peak="2")
+        assert plain(verdict) == page.subheader[0].value
+        assert page.metric[0].value == "18"
+        shown = [str(text.value) for text in opened(tab, rate="10", peak="2", replicas="4").markdown]
+        assert plain(f"{other} See the tab Load.") in shown
     assert not any("See the tab Load" in str(text.value) for text in opened("Why").markdown)
 
 

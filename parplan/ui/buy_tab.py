@@ -64,6 +64,9 @@ def show(answer: Answer) -> None:
             f"{answer.load_words} {answer.fleet_words} All machines for them: tab Load. The sizes below are for the "
             "requests asked for at once, whatever the rate."
         )
+    elif answer.replicas > 1:
+        requests = counted(answer.scenario.concurrency, "request")
+        st.text(f"The sizes are for one of the {answer.replicas:,} replicas, which has {requests} at once.")
     for rung in advice.ladder:
         with st.container(border=True):
             st.markdown(

@@ -49,12 +49,12 @@ def _time(time: Seconds, band: Band | None) -> Figure:
 
 
 def _gpus(answer: Answer, best: Plan) -> Figure:
-    gpus = best.gpus * answer.scenario.replicas
+    gpus = best.gpus * answer.replicas
     return float(gpus), f"{gpus:,}"
 
 
 def _rate(answer: Answer, best: Plan) -> Figure:
-    rate = float(best.serving.tokens_per_s) * answer.scenario.replicas
+    rate = float(best.serving.tokens_per_s) * answer.replicas
     return rate, significant(rate)
 
 
@@ -73,9 +73,9 @@ def paid(answer: Answer) -> Bill | None:
         return None
     every = (
         bill(
-            bought_for(offer.purchase.instance, replicas=scenario.replicas, gpus=best.gpus),
-            replicas=scenario.replicas,
-            requests_per_s=float(offer.plan.serving.requests_per_s) * scenario.replicas,
+            bought_for(offer.purchase.instance, replicas=answer.replicas, gpus=best.gpus),
+            replicas=answer.replicas,
+            requests_per_s=float(offer.plan.serving.requests_per_s) * answer.replicas,
             prompt=scenario.prompt,
             output=scenario.output,
         )
@@ -94,7 +94,7 @@ def _dollars(paid: Bill | None, part: str) -> Figure:
 
 FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
     "GPUs": _gpus,
-    "Replicas": lambda answer, _: (float(answer.scenario.replicas), f"{answer.scenario.replicas:,}"),
+    "Replicas": lambda answer, _: (float(answer.replicas), f"{answer.replicas:,}"),
     "Replicas for its rate": _needed,
     "Time per token": lambda answer, best: _time(
         best.serving.tpot, known.tpot if (known := answer.confidence(best)) else None
@@ -215,7 +215,7 @@ def _verdicts(answers: Mapping[str, Answer]) -> None:
     """One sentence each, and the way to its plan."""
     for name, answer in answers.items():
         words, way = st.columns([6, 1], vertical_alignment="center")
-        words.markdown(f"**{name}**  {plain(answer.advice.verdict)}")
+        words.markdown(f"**{name}**  {plain(answer.verdict)}")
         home = (st.context.url or "").removesuffix("compare")
         way.link_button(f"Open {name}", share_url(answer.scenario, base=home), width="stretch")
 

@@ -62,9 +62,9 @@ EXPLAINED: Mapping[str, Callable[[Answer, Plan], Explanation | None]] = {
     "Time per token": lambda answer, found: time_per_token(answer.result.problem, found),
     "Time to first token": lambda answer, found: time_to_first_token(answer.result.problem, found),
     "Tokens per second": lambda answer, found: tokens_per_second(
-        answer.result.problem, found, replicas=answer.scenario.replicas
+        answer.result.problem, found, replicas=answer.replicas
     ),
-    "GPUs": lambda answer, found: gpu_count(found, replicas=answer.scenario.replicas),
+    "GPUs": lambda answer, found: gpu_count(found, replicas=answer.replicas),
     "Memory": lambda answer, found: memory_parts(answer.result.problem, found),
     "Weights": lambda answer, found: weights(answer.result.problem, found),
     "KV cache": lambda answer, found: kv_cache(answer.result.problem, found),

@@ -153,7 +153,7 @@ def show_ways_out(answer: Answer) -> None:
 def _sizes(answer: Answer) -> None:
     """The fewest GPUs that do something, one line each; the tab "Buy" lists every machine."""
     ladder = answer.advice.ladder
-    one = ", for the requests of each replica" if answer.scenario.replicas > 1 or answer.scenario.rate else ""
+    one = ", for the requests of each replica" if answer.replicas > 1 or answer.scenario.rate else ""
     st.markdown(f"**The smallest size that does it{one}**")
     st.table(
         pa.Table.from_pylist([_size(rung) for rung in ladder]),

@@ -78,13 +78,15 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 
 def _headline(answer: Answer) -> None:
-    st.subheader(plain(answer.advice.verdict), anchor=False)
+    st.subheader(plain(answer.verdict), anchor=False)
     if answer.advice.shortfall:
         st.markdown(plain(answer.advice.shortfall))
     if answer.advice.sharing:
         st.markdown(plain(answer.advice.sharing))
-    if answer.load_words:
+    if answer.load_words and not answer.borne:
         st.markdown(plain(f"{answer.load_words} See the tab Load."))
+    elif answer.leaner_words:
+        st.markdown(plain(f"{answer.leaner_words} See the tab Load."))
     if assumed := answer.result.problem.transformer.assumed:
         st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
@@ -101,7 +103,7 @@ def _headline(answer: Answer) -> None:
 
 def _asked(answer: Answer) -> str:
     """What the verdict is about, for those who do not see the settings: requests, formats, engine, replicas."""
-    problem, replicas = answer.result.problem, answer.scenario.replicas
+    problem, replicas = answer.result.problem, answer.replicas
     workload = problem.workload
     words = (
         f"Each request: {workload.prompt:,} prompt and {workload.output:,} output tokens. "
@@ -111,6 +113,8 @@ def _asked(answer: Answer) -> str:
     if replicas > 1 and best:
         gpus, requests = counted(best.gpus, "GPU"), counted(workload.concurrency, "request")
         words += f" Each of the {replicas:,} replicas: {gpus}, {requests} at once."
+    if answer.borne:
+        words += " The figures are of so many at once; at the rate asked for: tab Load."
     return f"{words} Settings: » at the top left." if on_phone() else words
 
 
@@ -165,7 +169,7 @@ def _explained(answer: Answer) -> dict[str, str]:
 
 def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     """Value and note of each of the figures."""
-    serving, replicas, known = best.serving, answer.scenario.replicas, answer.confidence(best)
+    serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
     tpot, ttft = (
         (f"{either_way(band.relative)}, " for band in (known.tpot, known.ttft)) if known else ("", "")
     )
