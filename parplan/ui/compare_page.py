@@ -14,7 +14,7 @@ from parplan.planner import Plan
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
-from parplan.ui import address, charts, inputs
+from parplan.ui import address, charts, history, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import NO_FIGURE, either_way, plain, sentence, significant
 from parplan.units import GIB, MS, Seconds, written_time
@@ -122,7 +122,9 @@ def add(scenario: Scenario) -> None:
 
 
 def _clear() -> None:
-    st.session_state.update(dict.fromkeys(PLACES, ""))
+    nothing = dict.fromkeys(PLACES, "")
+    st.session_state.update(nothing)
+    history.enter(nothing)
 
 
 def show() -> None:
