@@ -76,5 +76,6 @@ def draw(chart: Chart, *, key: str, about: str = "", on_point: Callable[[str], N
             },
             "clickable": on_point is not None,
         },
+        height=int(chart.figure["layout"]["height"]),  # from the start, whenever its script comes
         on_point_change=clicked,
     )

@@ -78,15 +78,18 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 
 def _headline(answer: Answer) -> None:
-    st.subheader(plain(answer.advice.verdict), anchor=False)
-    if answer.advice.shortfall:
-        st.markdown(plain(answer.advice.shortfall))
-    if answer.advice.sharing:
-        st.markdown(plain(answer.advice.sharing))
-    if answer.load_words:
-        st.markdown(plain(f"{answer.load_words} See the tab Load."))
-    if assumed := answer.result.problem.transformer.assumed:
-        st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
+    """The verdict, what there is to say about it, and what one takes away. What comes and goes stands in a place of its
+    own: what follows it would otherwise be built anew."""
+    with st.container():
+        st.subheader(plain(answer.advice.verdict), anchor=False)
+        if answer.advice.shortfall:
+            st.markdown(plain(answer.advice.shortfall))
+        if answer.advice.sharing:
+            st.markdown(plain(answer.advice.sharing))
+        if answer.load_words:
+            st.markdown(plain(f"{answer.load_words} See the tab Load."))
+        if assumed := answer.result.problem.transformer.assumed:
+            st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.caption(plain(_asked(answer)))
         with inputs.folded("Share", icon=":material/link:", width="content") as share:
