@@ -169,6 +169,29 @@ def test_what_opens_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> No
     visitor.assert_sound()
 
 
+@pytest.mark.parametrize("look", [{}, {"viewport": PHONE, "has_touch": True}], ids=["desk", "phone"])
+def test_explanations_keep_nobody_out(new_visitor: NewVisitor, look: dict[str, object]) -> None:
+    visitor = new_visitor(**look)
+    page = visitor.open()
+    page.get_by_role("button", name="Explain", exact=True).click()
+    dialog = page.get_by_role("dialog").first
+    found = {}
+    for name in ("Time per token", "Memory", "Smallest size"):
+        dialog.get_by_role("radio", name=name).click()
+        visitor.settle()
+        dialog.get_by_text("Sources of the constants").click()
+        visitor.settle()
+        found[f"sources: {name}"] = serious(page)
+        dialog.get_by_text("Sources of the constants").click()
+        dialog.get_by_role("button", name="The formulas").click()
+        visitor.settle()
+        found[f"formulas: {name}"] = serious(page)
+        page.keyboard.press("Escape")
+        visitor.settle()
+    assert {name: ids for name, ids in found.items() if ids} == {}
+    visitor.assert_sound()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> None:
     visitor = new_visitor(viewport=PHONE, has_touch=True, color_scheme=scheme)
