@@ -129,12 +129,7 @@ def _share(answer: Answer) -> None:
         "have changed since. The address of this page holds what you changed."
     )
     address.show(_link(answer), key="_copy")
-    st.button(
-        "Add to the comparison",
-        on_click=compare_page.add,
-        args=(answer.scenario,),
-        help="Up to four plans stand side by side on the page Compare.",
-    )
+    compare_page.offer("Add to the comparison", answer.scenario)
 
 
 def _figures(answer: Answer) -> None:
