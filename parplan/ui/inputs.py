@@ -101,7 +101,7 @@ def open_link() -> None:
             -1
         ]  # of the day the link was made: a reload says the same
     kept = {key: used[key] for key, values in given.items() if values[-1:] == [used.get(key)]}
-    if kept.keys() != given.keys():
+    if kept.keys() != given.keys() or any(len(values) > 1 for values in asked.values()):
         st.query_params.from_dict(kept | {key: asked[key][-1] for key in ELSEWHERE if key in asked})
         st.rerun()  # widgets read the address as it was when the run began
 
@@ -184,7 +184,7 @@ def _limits(name: str) -> dict[str, Any]:
 
 
 def _choose(name: str, label: str) -> str:
-    listed = known_names()[name]
+    listed = sorted(known_names()[name], key=lambda one: one not in (BY_SIZE, BY_CONFIG))  # in sight first
     chosen: str = st.selectbox(
         label,
         listed,

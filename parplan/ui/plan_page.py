@@ -92,14 +92,15 @@ def _headline(answer: Answer) -> None:
             st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.caption(plain(_asked(answer)))
-        with inputs.folded("Share", icon=":material/link:", width="content") as share:
-            if share.open:
-                _share(answer)
-        with inputs.folded("Save", icon=":material/download:", width="content") as save:
-            if save.open:
-                takeaway.show(answer, link=_link(answer))
-        if best := answer.advice.recommended:
-            explain.show(best, answer, key="_explain_all", label="Explain")
+        with st.container(horizontal=True, wrap=False, width="content", gap="xsmall"):
+            with inputs.folded("Share", icon=":material/link:", width="content") as share:
+                if share.open:
+                    _share(answer)
+            with inputs.folded("Save", icon=":material/download:", width="content") as save:
+                if save.open:
+                    takeaway.show(answer, link=_link(answer))
+            if best := answer.advice.recommended:
+                explain.show(best, answer, key="_explain_all", label="Explain")
 
 
 def _asked(answer: Answer) -> str:

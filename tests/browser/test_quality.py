@@ -227,3 +227,22 @@ def test_a_figure_is_saved_as_a_picture(visitor: Visitor) -> None:
         assert part in figure.evaluate("figure => figure.picture.caption")
     assert figure.evaluate("figure => figure.layout.title?.text ?? ''") == ""  # not on the page
     visitor.assert_sound()
+
+
+def test_share_save_and_explain_stand_in_one_line(visitor: Visitor) -> None:
+    page = visitor.open("?replicas=3")
+    boxes = [page.get_by_role("button", name=name, exact=True).bounding_box() for name in ("Save", "Explain")]
+    shared = page.get_by_role("button", name="Share").bounding_box()
+    assert len({box["y"] for box in (*boxes, shared) if box}) == 1
+    visitor.assert_sound()
+
+
+def test_models_by_size_and_by_config_are_in_sight(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.get_by_role("combobox", name="Model", exact=True).click()
+    for name in ("size", "config"):
+        expect(page.get_by_role("option", name=name, exact=True)).to_be_in_viewport()
+    page.get_by_role("option", name="size", exact=True).click()
+    visitor.settle()
+    assert parse_qs(urlsplit(page.url).query) == {"model": ["size"]}
+    visitor.assert_sound()
