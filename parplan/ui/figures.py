@@ -20,11 +20,18 @@ from parplan.ui.theme import DARK, LIGHT, Theme
 
 CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True}
 """The button that saves a figure (`figure.js` has no other) is seen without pointing at it."""
+TOOLS = 12
+"""Pixels beside the gaps between elements, 44 with them: as high as a table's buttons on a phone."""
 _figure = st.components.v2.component(
     "figure",
     js=Path(__file__).with_name("figure.js").read_text("utf-8").replace("__LIBRARY__", PLOTLY),
     isolate_styles=False,
 )
+
+
+def room_for_tools() -> None:
+    """Room above a table for the buttons Streamlit puts there, on a phone for good: they would cover what is there."""
+    st.space(TOOLS)
 
 
 def theme() -> Theme:

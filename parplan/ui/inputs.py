@@ -14,7 +14,7 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from parplan import catalog
 from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
-from parplan.links import FACTS_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
+from parplan.links import FACTS_KEY, ROW_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
 from parplan.scenario import BY_CONFIG, BY_SIZE, Scenario, leaves_out_towers, transformer_asked_for
 from parplan.shortlist import PLACES
@@ -36,8 +36,8 @@ STEPS: dict[str, Steps] = {
                65536, 131072, 200000),
 }  # fmt: skip
 """Where the sliders stop."""
-ELSEWHERE = (*PLACES, VIEW_KEY)
-"""Keys of the address bar that other widgets read: the scenarios of a comparison, the open tab."""
+ELSEWHERE = (*PLACES, VIEW_KEY, ROW_KEY)
+"""Keys of the address bar that others read: the scenarios of a comparison, the open tab, the ticked layout."""
 EXACT = {"concurrency": "Concurrent requests", "prompt": "Prompt tokens", "output": "Output tokens"}
 """Sliders whose value can also be typed."""
 FOLDED: dict[str, dict[str, tuple[str, float]]] = {

@@ -9,11 +9,10 @@ import streamlit as st
 from parplan.choice import INDISTINCT, candidates, passed_over
 from parplan.instances import Purchase
 from parplan.ladder import Rung
-from parplan.links import VIEW_KEY
 from parplan.planner import Plan, Result
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario
-from parplan.ui import balance_table, charts, inputs
+from parplan.ui import balance_table, charts, inputs, layouts_tab
 from parplan.ui.figures import draw, theme
 from parplan.ui.prices import machines, worth
 from parplan.ui.words import plain, sentence
@@ -77,7 +76,7 @@ def _frontier(answer: Answer) -> None:
         st.caption("No layout runs, so there is nothing to compare.")
         return
     figure = charts.frontier(result, chosen=best.index if best else None, theme=theme())
-    draw(figure, key="frontier", about=in_one_line(result.problem), on_point=_look_at)
+    draw(figure, key="frontier", about=in_one_line(result.problem), on_point=layouts_tab.tick)
     limit = " Dashed: your target for the time per token." if result.problem.workload.tpot else ""
     full = " Bar: the recommended layout runs no more at once." if best and result.filled(best.index) else ""
     st.caption(
@@ -122,11 +121,6 @@ def off_the_edge(result: Result, best: Plan) -> str:
 def _ways(answer: Answer) -> tuple[tuple[str, Scenario, str], ...]:
     """Words, scenario and verdict of the cheapest changes; the plans themselves are not kept."""
     return tuple((way.words, way.scenario, way.verdict) for way in foremost(ways_out(answer)))
-
-
-def _look_at(layout: str) -> None:
-    """Open the card of a layout."""
-    st.session_state.update({"_ticked": layout, VIEW_KEY: "Layouts"})
 
 
 def show_ways_out(answer: Answer) -> None:

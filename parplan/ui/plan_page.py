@@ -50,6 +50,7 @@ VIEWS: dict[str, Callable[[Answer], None]] = {
 
 def show() -> None:
     """The page. Only the open tab is built."""
+    layouts_tab.recall()
     scenario = inputs.scenario()
     try:
         answer = plan(scenario)
