@@ -49,7 +49,8 @@ def show() -> None:
         beside, shown = partial(settings, asked), partial(main, page.run)
         for part in (shown, beside) if seen else (beside, shown):
             part()
-        st.session_state.update(_seen=page.title, _scenario=asked)
+        inputs.kept(asked)
+        st.session_state["_seen"] = page.title
 
 
 def main(page: Callable[[], None]) -> None:

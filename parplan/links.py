@@ -22,8 +22,8 @@ from parplan.scenario import (
 from parplan.workload import OBJECTIVES
 
 VERSION_KEY, FACTS_KEY = "v", "facts"
-VIEW_KEY = "view"
-"""Says which tab is open, and nothing about the scenario."""
+VIEW_KEY, ROW_KEY = "view", "row"
+"""Say which tab is open and which layout is ticked, and nothing about the scenario."""
 MIGRATIONS: Mapping[int, Callable[[dict[str, str]], dict[str, str]]] = {}
 """By version of the link format, what turns the settings of such a link into those of the next version: fields by their
 new names; with its former default, a field that the link could not have yet and whose default has changed."""
@@ -87,7 +87,8 @@ def read(query: Mapping[str, Iterable[str]]) -> Reading:
     """The scenario of a query string, everything that was wrong with it, and what has changed; see `from_query`."""
     given = {key: list(values)[-1] for key, values in query.items() if list(values)}
     version, since = given.pop(VERSION_KEY, str(SCHEMA)), given.pop(FACTS_KEY, "")
-    given.pop(VIEW_KEY, None)
+    for key in (VIEW_KEY, ROW_KEY):
+        given.pop(key, None)
     given, complaints = _of_today(given, version=version)
     complaints = [*_repeated(query), *complaints]
     if not facts.readable(since):
@@ -161,9 +162,12 @@ def _with_possible_model(scenario: Scenario) -> tuple[Scenario, list[Complaint]]
     try:
         transformer_asked_for(scenario)
     except ValueError as error:
-        key, change = ("active", {"active": 0}) if scenario.model == BY_SIZE else ("config", NO_CONFIG)
-        used = "a dense model" if scenario.model == BY_SIZE else NO_CONFIG["model"]
-        complaint = Complaint(f"{key} was not used: {error}", f"{used} is used instead")
+        by_size = scenario.model == BY_SIZE
+        what, change = ("The active parameters", {"active": 0}) if by_size else ("The config.json", NO_CONFIG)
+        used = "a dense model" if by_size else NO_CONFIG["model"]
+        complaint = Complaint(
+            f"{what} {'were' if by_size else 'was'} not used: {error}", f"{used} is used instead"
+        )
         return scenario.model_copy(update=change), [complaint]
     return scenario, []
 
@@ -173,7 +177,9 @@ def _with_possible_gpu(scenario: Scenario) -> tuple[Scenario, list[Complaint]]:
     try:
         gpu_asked_for(scenario)
     except ValueError as error:
-        complaint = Complaint(f"own_gpu was not used: {error}", f"{NO_GPU['gpu']} is used instead")
+        complaint = Complaint(
+            f"The GPU of your own was not used: {error}", f"{NO_GPU['gpu']} is used instead"
+        )
         return scenario.model_copy(update=NO_GPU), [complaint]
     return scenario, []
 

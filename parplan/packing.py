@@ -58,6 +58,9 @@ FAMILIAR = ",".join(
 """What both ends of a link know already and only point to (a preset dictionary, RFC 1950). It never changes: links that
 were packed with it could not be read any more."""
 
+DAMAGED = "is damaged: some of its letters are missing or were changed"
+"""What there is to say to people about text that cannot be unpacked."""
+
 
 def packed_json(value: Any) -> str:
     """A JSON value in letters, digits, dashes and underscores.
@@ -84,13 +87,13 @@ def unpacked_json(text: str, *, most: int) -> dict[str, Any]:
     try:
         unpacked = unpacker.decompress(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), most)
     except (ValueError, zlib.error) as error:
-        raise ValueError(f"is damaged: {error}") from error
+        raise ValueError(DAMAGED) from error
     if unpacker.unconsumed_tail:
         raise ValueError(f"is too large: it unpacks to more than {most:,} bytes")
     try:
         found = json.loads(unpacked)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is damaged: {error if unpacker.eof else 'its end is missing'}") from error
+        raise ValueError(DAMAGED if unpacker.eof else "is damaged: its end is missing") from error
     if not isinstance(found, dict):
         raise ValueError("is not a JSON object")
     return found

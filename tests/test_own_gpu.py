@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from typing import Any
 
@@ -137,11 +138,24 @@ def test_what_is_wrong_is_said(changes: dict[str, Any], said: str) -> None:
     assert "h100-sxm is used instead" in messages[0]
 
 
+IN_CODE = re.compile(r"own_gpu|Error -?\d|decompress|base64|utf-8|codec|char \d")
+"""What a programmer would say about damaged text."""
+
+
+@pytest.mark.parametrize("text", ["eJw", "A" * 40, packed_json(described())[:-9], packed_json([1]), "é"])
+def test_a_damaged_description_is_reported_in_words(text: str) -> None:
+    (message,) = from_query({"gpu": ["own"], "own_gpu": [text]})[1]
+    assert message.startswith("The GPU of your own was not used: ")
+    assert not IN_CODE.search(message)
+
+
 @given(st.text(max_size=200))
 def test_a_damaged_description_is_reported(text: str) -> None:
     scenario, messages = from_query({"gpu": ["own"], "own_gpu": [text], "prompt": ["333"]})
     assert scenario == Scenario(prompt=333)
-    assert len(messages) == 1
+    (message,) = messages
+    assert message.startswith("The GPU of your own was not used: ")
+    assert not IN_CODE.search(message)
 
 
 values = st.one_of(

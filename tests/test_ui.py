@@ -392,6 +392,11 @@ def test_gpus_are_counted_in_english() -> None:
     assert verdict(opened(model="size", size="70")).startswith("Dense 70B in FP8")
 
 
+def test_what_speaks_against_a_layout_stands_beside_its_status() -> None:
+    names = list(show(opened(), "Layouts").dataframe[0].value)
+    assert names.index("What speaks against it") == names.index("Status") + 1
+
+
 def test_impossible_layouts_carry_their_reason() -> None:
     page = show(opened(model=EXPERTS, gpu="b200-sxm", weights="native"), "Layouts")
     table = page.dataframe[0].value

@@ -15,7 +15,7 @@ from parplan.calibration import Cause, Errors
 from parplan.refit import FACTORS, refit
 from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
-from parplan.ui.figures import draw, theme
+from parplan.ui.figures import draw, room_for_tools, theme
 from parplan.ui.measured import Quantity, quantities
 from parplan.ui.words import plain
 from parplan.units import written_share
@@ -301,6 +301,7 @@ def _groups(name: str, within: Report, column: str) -> None:
         key=f"_by_{name}",
         format_func=heading,
     )
+    room_for_tools()
     st.dataframe(
         table(within, by=kind or ENGINE, column=column),
         key=f"errors_{name}",
@@ -329,6 +330,7 @@ def _left_out_in_turn(quantity: Quantity) -> None:
     if quantity.column not in FITTED:
         return
     st.markdown("**Predicted by constants that never saw ...**")
+    room_for_tools()
     st.dataframe(
         unseen_table(FITTED[quantity.column]),
         key="left_out_in_turn",
@@ -363,6 +365,7 @@ def _errors_words(errors: Errors) -> str:
 def _rows(name: str, within: Report, quantity: Quantity) -> None:
     """Every point with its source."""
     st.markdown("**Every point, with its source**")
+    room_for_tools()
     st.dataframe(
         points_table(within.rows, quantity.column),
         key=f"points_{name}",

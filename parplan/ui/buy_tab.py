@@ -14,6 +14,7 @@ from parplan.networks import Offer
 from parplan.purchase_explanation import Work, napkin_gpus, rung_machines, token_energy
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import explain, prices
+from parplan.ui.figures import room_for_tools
 from parplan.ui.prices import costs, price_day, worth
 from parplan.ui.words import cited, plain, sentence, significant
 from parplan.units import GB, MS, counted
@@ -172,6 +173,7 @@ def _offers(rung: Rung, scenario: Scenario) -> None:
         return
     key = f"offers_{rung.name}"
     rows = [_offer(rung, offer, scenario) for offer in rung.offers]
+    room_for_tools()
     st.dataframe(
         pd.DataFrame(rows, columns=list(COLUMNS)).dropna(axis="columns", how="all"),
         key=key,

@@ -9,6 +9,7 @@ import streamlit as st
 from parplan import catalog
 from parplan.hardware import Gpu
 from parplan.hub import Summary
+from parplan.ui.figures import room_for_tools
 from parplan.ui.prices import price_day, worth
 from parplan.ui.words import cited, plain
 from parplan.units import GIB
@@ -56,6 +57,7 @@ def _shown(name: str, table: pd.DataFrame) -> None:
     if table.empty:
         st.text("Nothing in the catalogue is like that.")
         return
+    room_for_tools()
     st.dataframe(
         table,
         key=f"facts_{name}",

@@ -14,7 +14,7 @@ from parplan.planner import Plan
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
-from parplan.ui import address, charts, inputs
+from parplan.ui import address, charts, history, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import NO_FIGURE, plain, sentence, significant
 from parplan.units import GIB, MS, Seconds, either_way, written_time
@@ -113,16 +113,42 @@ COST_TERMS = (
 )
 
 
-def add(scenario: Scenario) -> None:
-    """Put a scenario into the first free place, or into the last one; for buttons."""
-    free = (place for place in PLACES if not st.session_state.get(place))
-    place = next(free, PLACES[-1])
+def offer(label: str, scenario: Scenario) -> None:
+    """A button that puts a scenario into the first free place; where there is none, the choice of the one to give up.
+
+    Args:
+        label: of the button.
+    """
+    free = next((place for place in PLACES if not st.session_state.get(place)), None)
+    if free:
+        about = f"Up to {len(PLACES)} plans stand side by side on the page Compare."
+        st.button(label, on_click=_put, args=(scenario, free), icon=":material/add:", help=about)
+        return
+    st.menu_button(
+        f"{label}, instead of …",
+        list(NAMES.values()),
+        key=f"_instead_{label}",
+        on_click=_put_instead,
+        args=(scenario, f"_instead_{label}"),
+        icon=":material/add:",
+        help=f"All {len(PLACES)} places of the page Compare are taken: choose the plan to give up.",
+    )
+
+
+def _put(scenario: Scenario, place: str) -> None:
     st.session_state[place] = packed_scenario(scenario)
     st.toast(f"Added as {NAMES[place]}. The page Compare shows it.")
 
 
+def _put_instead(scenario: Scenario, chosen: str) -> None:
+    names = {name: place for place, name in NAMES.items()}
+    _put(scenario, names[st.session_state[chosen]])
+
+
 def _clear() -> None:
-    st.session_state.update(dict.fromkeys(PLACES, ""))
+    nothing = dict.fromkeys(PLACES, "")
+    st.session_state.update(nothing)
+    history.enter(nothing)
 
 
 def show() -> None:
@@ -160,7 +186,7 @@ def _texts() -> dict[str, str]:
             for place, name in NAMES.items()
         }
     with st.container(horizontal=True):
-        st.button("Add the current plan", on_click=add, args=(inputs.scenario(),), icon=":material/add:")
+        offer("Add the current plan", inputs.scenario())
         scenarios = [scenario for text in texts.values() if text and (scenario := scenario_of(text)[0])]
         with st.popover("Share", icon=":material/link:", disabled=len(scenarios) < 2):
             st.caption("All plans are in this link, every setting of each.")

@@ -138,12 +138,14 @@ def _explanation(explained: Explanation) -> None:
     st.table(table(explained), border="horizontal", hide_index=True, alt=f"{explained.figure}, part by part")
     if explained.terms:
         st.table(terms(explained), border="horizontal", hide_index=True, alt="What goes into it")
-    with st.container(horizontal=True):
-        with st.popover("The formulas", icon=":material/menu_book:", disabled=not explained.laws):
-            for law in explained.laws:
-                st.markdown(f"**`{called(law)}`**")
-                st.code(inspect.getdoc(law), language=None, wrap_lines=True)
-        with st.popover("Sources of the constants", icon=":material/link:", disabled=not explained.sources):
+    with st.popover("The formulas", icon=":material/menu_book:", disabled=not explained.laws):
+        for law in explained.laws:
+            st.markdown(f"**`{called(law)}`**")
+            st.code(inspect.getdoc(law), language=None, wrap_lines=True)
+    if (
+        explained.sources
+    ):  # nothing in them takes the focus, so they must not scroll by themselves, as in a popover
+        with st.expander("Sources of the constants", icon=":material/link:"):
             st.markdown(bullets(cited([source]) for source in explained.sources))
 
 

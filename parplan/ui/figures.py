@@ -20,11 +20,18 @@ from parplan.ui.theme import DARK, LIGHT, Theme
 
 CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True}
 """The button that saves a figure (`figure.js` has no other) is seen without pointing at it."""
+TOOLS = 12
+"""Pixels beside the gaps between elements, 44 with them: as high as a table's buttons on a phone."""
 _figure = st.components.v2.component(
     "figure",
     js=Path(__file__).with_name("figure.js").read_text("utf-8").replace("__LIBRARY__", PLOTLY),
     isolate_styles=False,
 )
+
+
+def room_for_tools() -> None:
+    """Room above a table for the buttons Streamlit puts there, on a phone for good: they would cover what is there."""
+    st.space(TOOLS)
 
 
 def theme() -> Theme:
@@ -77,5 +84,6 @@ def draw(chart: Chart, *, key: str, about: str = "", on_point: Callable[[str], N
             },
             "clickable": on_point is not None,
         },
+        height=int(chart.figure["layout"]["height"]),  # from the start, whenever its script comes
         on_point_change=clicked,
     )

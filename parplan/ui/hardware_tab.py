@@ -23,7 +23,7 @@ from parplan.purchase_explanation import Work, machines_needed, replicas_on, tok
 from parplan.report import in_one_line
 from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
 from parplan.ui import explain, inputs, prices
-from parplan.ui.figures import draw, theme
+from parplan.ui.figures import draw, room_for_tools, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
 from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain
@@ -231,6 +231,7 @@ def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> Non
 
 
 def _table(options: Sequence[Option], answer: Answer, *, filled: bool) -> None:
+    room_for_tools()
     ticked = st.dataframe(
         table(options),
         key="hardware_table",
@@ -258,7 +259,9 @@ def _table(options: Sequence[Option], answer: Answer, *, filled: bool) -> None:
                     label="Explain this row",
                 )
     else:
-        st.caption("Tick a row to see how its figures are made, or to plan on that GPU.")
+        st.caption(
+            "Tick a row (keyboard: Shift and space bar) to see how its figures are made, or to plan on that GPU."
+        )
 
 
 def explained(option: Option, *, scenario: Scenario, filled: bool) -> explain.Figures:

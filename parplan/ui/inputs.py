@@ -4,7 +4,7 @@ The address bar holds what differs from the defaults. It is read once, when a se
 cannot be had is replaced and said so. Steps of a slider always include the value a link brought, however odd.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import streamlit as st
@@ -14,7 +14,7 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from parplan import catalog
 from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
-from parplan.links import FACTS_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
+from parplan.links import FACTS_KEY, ROW_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
 from parplan.scenario import (
     BY_CONFIG,
@@ -26,7 +26,7 @@ from parplan.scenario import (
     transformer_asked_for,
 )
 from parplan.shortlist import PLACES
-from parplan.ui import own_hardware
+from parplan.ui import history, own_hardware
 from parplan.ui.words import count, plain, sentence
 from parplan.workload import OBJECTIVES
 
@@ -45,8 +45,8 @@ STEPS: dict[str, Steps] = {
                65536, 131072, 200000),
 }  # fmt: skip
 """Where the sliders stop."""
-ELSEWHERE = (*PLACES, VIEW_KEY)
-"""Keys of the address bar that other widgets read: the scenarios of a comparison, the open tab."""
+ELSEWHERE = (*PLACES, VIEW_KEY, ROW_KEY)
+"""Keys of the address bar that others read: the scenarios of a comparison, the open tab, the ticked layout."""
 EXACT = {"concurrency": "Concurrent requests", "prompt": "Prompt tokens", "output": "Output tokens"}
 """Sliders whose value can also be typed."""
 FOLDED: dict[str, dict[str, tuple[str, float]]] = {
@@ -109,7 +109,7 @@ def open_link() -> None:
     given = {key: values for key, values in asked.items() if key not in ELSEWHERE}
     found = st.session_state["_link"] = read(given)
     st.session_state["_extra"] = {name: set() for name in STEPS}
-    take(found.scenario)
+    _move(found.scenario)
     used = to_query(found.scenario, full=True)
     if readable(asked.get(FACTS_KEY, [""])[-1]):
         used[FACTS_KEY] = asked.get(FACTS_KEY, [""])[
@@ -120,20 +120,24 @@ def open_link() -> None:
         for key, values in given.items()
         if values[-1:] == [used.get(key)] and not left_out(key, getattr(found.scenario, key, None))
     }
-    if kept.keys() != given.keys():
+    if kept.keys() != given.keys() or any(len(values) > 1 for values in asked.values()):
         st.query_params.from_dict(kept | {key: asked[key][-1] for key in ELSEWHERE if key in asked})
         st.rerun()  # widgets read the address as it was when the run began
 
 
 def keep(page: str) -> None:
-    """Take the scenario along to another page, where the address has lost it: it does when somebody goes on before the
-    browser knows all widgets.
+    """Take the scenario of the address where Back or Forward leads; or along to another page, where the address has
+    lost it: it does when somebody goes on before the browser knows all widgets.
 
     Args:
         page: the one to be shown.
     """
     last, st.session_state["_page"] = st.session_state.get("_page", page), page
-    if last != page and not st.query_params.keys() & Scenario.model_fields.keys():
+    if history.gone_through():  # widgets see it when they are run, and the page may be drawn before
+        take(read({key: st.query_params.get_all(key) for key in st.query_params}).scenario)
+    elif taken := st.session_state.get("_taken"):
+        take(taken.model_copy(update=_moved()))
+    elif last != page and not st.query_params.keys() & Scenario.model_fields.keys():
         take(st.session_state.get("_scenario", st.session_state["_link"].scenario))
 
 
@@ -147,8 +151,29 @@ def left_out(name: str, value: Any) -> bool:
     return predicted or (name in EMPTY and bool(value == Scenario.model_fields[name].default))
 
 
+def kept(scenario: Scenario) -> None:
+    """Remember what the whole page was made for, settings and all."""
+    st.session_state.update(_scenario=scenario, _taken=None)
+
+
+def _moved() -> Mapping[str, Any]:
+    """Fields that differ from what the last whole page was made for."""
+    before: Scenario = st.session_state.get("_scenario", st.session_state["_link"].scenario)
+    return {name: value for name, value in scenario() if value != getattr(before, name)}
+
+
 def take(scenario: Scenario) -> None:
-    """Move every widget to a scenario; for buttons."""
+    """Move every widget to a scenario, and the address with them; for buttons.
+
+    It is remembered until a run has reached all widgets: another click may come before that, and with it the browser
+    repeats what they said before this one.
+    """
+    _move(scenario)
+    st.session_state["_taken"] = scenario
+    history.enter(dict.fromkeys(Scenario.model_fields, "") | to_query(scenario, full=False))
+
+
+def _move(scenario: Scenario) -> None:
     for name, value in scenario:
         if name in STEPS:
             st.session_state["_extra"][name].add(whole(value))
@@ -190,7 +215,7 @@ def _limits(name: str) -> dict[str, Any]:
 
 
 def _choose(name: str, label: str) -> str:
-    listed = known_names()[name]
+    listed = sorted(known_names()[name], key=lambda one: one not in (BY_SIZE, BY_CONFIG))  # in sight first
     chosen: str = st.selectbox(
         label,
         listed,
@@ -257,10 +282,7 @@ def _in_use(name: str) -> bool:
 
 def _typed() -> None:
     """Move sliders to the numbers typed."""
-    for name in EXACT:
-        value = st.session_state[f"_exact_{name}"]
-        st.session_state["_extra"][name].add(value)
-        st.session_state[name] = value
+    take(scenario().model_copy(update={name: st.session_state[f"_exact_{name}"] for name in EXACT}))
 
 
 def folded(label: str, *, icon: str, width: Literal["stretch", "content"] = "stretch") -> PopoverContainer:

@@ -1,6 +1,7 @@
 """Every layout: a table with what speaks against each, and the card of the one ticked."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from parplan.layout import CUT_NAMES
 from parplan.planner import Result
 from parplan.scenario import CUTS, Answer, Scenario
 from parplan.ui import card, inputs, selection
+from parplan.ui.figures import room_for_tools
 from parplan.units import MS
 
 FILLED = "Tokens/s per GPU at most"
@@ -22,6 +24,7 @@ COLUMNS = {
     "Layout": st.column_config.TextColumn(pinned=True, width=150),
     "GPUs": st.column_config.NumberColumn(format="%d", width=60),
     "Status": st.column_config.TextColumn(width=110),
+    AGAINST: st.column_config.TextColumn(width=280, help="A click shows all of it."),
     "ms/token": st.column_config.NumberColumn(format="%.1f", help="Time per output token"),
     "First token, ms": st.column_config.NumberColumn(format="%,.0f"),
     "Tokens/s per GPU": st.column_config.NumberColumn(format="%,.0f", help="With the requests asked for"),
@@ -33,7 +36,6 @@ COLUMNS = {
         format="localized", help="Of full length, in the KV cache"
     ),
     "KV tokens": st.column_config.NumberColumn(format="%,.0f"),
-    AGAINST: st.column_config.TextColumn(width="large"),
 }
 
 
@@ -43,9 +45,13 @@ def show(answer: Answer) -> None:
     _fixed(answer.scenario)
     rows = ranking(result).tolist()
     rows, left_out = rows[:MOST_ROWS], len(rows) - MOST_ROWS
-    chosen = _ticked(table(result, rows), [str(result.layout.one(index)) for index in rows])
     more = f" {left_out:,} more of them are not listed." if left_out > 0 else ""
-    st.caption(f"Tick a row to see that layout. The best comes first, impossible ones last.{more}")
+    st.caption(
+        "Tick a row (keyboard: Shift and space bar) to see that layout. The best comes first, impossible ones "
+        f"last.{more}"
+    )
+    room_for_tools()
+    chosen = _ticked(table(result, rows), [str(result.layout.one(index)) for index in rows])
     if chosen is not None:
         card.show(result.plan(rows[chosen]), answer)
     elif best:
@@ -56,20 +62,24 @@ def _ticked(found: pd.DataFrame, names: Sequence[str]) -> int | None:
     """The table, and the place of the row ticked in it: the tick stays with its layout when rows change places."""
     before = st.session_state.get(selection.TICKED)
     at = [names.index(before)] if before in names else []
+    key = f"layouts_{st.session_state[selection.TABLES]}_{'|'.join(names)}"
     table = st.dataframe(
         found,
-        key=f"layouts_{'|'.join(names)}",
+        key=key,
         hide_index=True,
         placeholder="",
-        on_select="rerun",
+        on_select=partial(_keep, key, names),
         selection_mode="single-row",
         selection_default={"selection": {"rows": at}},
         column_config=COLUMNS,
         alt="All layouts with their speed, what they hold, and what speaks against them",
     )
-    place = next(iter(table.selection.rows), None)
-    st.session_state[selection.TICKED] = None if place is None else names[place]
-    return place
+    return next(iter(table.selection.rows), None)
+
+
+def _keep(key: str, names: Sequence[str]) -> None:
+    """Note what was ticked, in the address too."""
+    selection.look_at(next((names[row] for row in st.session_state[key].selection.rows), ""))
 
 
 def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
@@ -104,7 +114,8 @@ def table(result: Result, rows: Sequence[int]) -> pd.DataFrame:
     shown = {
         name: np.where(legal, result.at_asked(values)[listed], np.nan) for name, values in figures.items()
     }
-    return pd.DataFrame({**texts, **shown, AGAINST: [_against(result, index) for index in rows]})
+    against = {AGAINST: [_against(result, index) for index in rows]}
+    return pd.DataFrame({**texts, **against, **shown})
 
 
 def _against(result: Result, index: int) -> str:

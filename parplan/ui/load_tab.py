@@ -28,7 +28,7 @@ from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
 from parplan.ui import explain, inputs, prices
-from parplan.ui.figures import draw, theme
+from parplan.ui.figures import draw, room_for_tools, theme
 from parplan.ui.load_chart import first_token_against_rate
 from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain, significant
@@ -200,6 +200,7 @@ def _bill(found: Traffic, answer: Answer) -> None:
     if not bills:
         st.text("No price is known for machines with so many of this GPU.")
         return
+    room_for_tools()
     st.dataframe(
         pd.DataFrame([_row(one) for one in bills], columns=list(COLUMNS)),
         key="load_bill",

@@ -11,6 +11,7 @@ from parplan import logs
 from parplan.logs import Comparison, LogError, LogFigures
 from parplan.scenario import CUTS, Scenario
 from parplan.ui import inputs
+from parplan.ui.figures import room_for_tools
 from parplan.ui.words import plain
 
 LONGEST = 1 << 20
@@ -144,6 +145,7 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
         return
     told = f"Predicted for {scenario.model} on {scenario.gpu}, {layout} ({whose})"
     st.caption(plain(f"{told}. What else the log does not say is as on the left."))
+    room_for_tools()
     st.dataframe(
         pd.DataFrame([_pair(pair) for pair in pairs], columns=list(BESIDE)),
         key="log_beside",
@@ -173,6 +175,7 @@ def _figures(figures: LogFigures) -> None:
     version = figures.word("version")
     st.markdown("**What the log says**")
     st.text(f"{logs.LABELS[figures.engine]} {version}".strip())
+    room_for_tools()
     st.dataframe(
         pd.DataFrame(
             [

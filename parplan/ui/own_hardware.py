@@ -18,6 +18,7 @@ from parplan.own_gpu import (
     written_gpu,
 )
 from parplan.scenario import Scenario
+from parplan.ui import history
 
 SPEEDS = {
     "memory": "Memory",
@@ -52,9 +53,9 @@ def copied(gpu: Gpu) -> dict[str, Any]:
 def _start() -> None:
     """Describe the GPU picked to start from, and plan for it."""
     if chosen := st.session_state[_key("start")]:
-        st.session_state["own_gpu"] = packed_gpu(copied(catalog.gpus()[chosen]))
-        st.session_state["gpu"] = OWN
-        st.session_state[_key("start")] = None
+        described = {"gpu": OWN, "own_gpu": packed_gpu(copied(catalog.gpus()[chosen]))}
+        st.session_state.update(described | {_key("start"): None})
+        history.enter(described)
 
 
 def _take() -> None:

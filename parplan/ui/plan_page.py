@@ -19,6 +19,7 @@ from parplan.ui import (
     layouts_tab,
     load_tab,
     overview_tab,
+    selection,
     takeaway,
     whatif_tab,
     why_tab,
@@ -50,6 +51,7 @@ VIEWS: dict[str, Callable[[Answer], None]] = {
 
 def show() -> None:
     """The page. Only the open tab is built."""
+    selection.recall()
     scenario = inputs.scenario()
     try:
         answer = plan(scenario)
@@ -78,27 +80,31 @@ def _unplannable(scenario: Scenario, error: Exception) -> None:
 
 
 def _headline(answer: Answer) -> None:
-    st.subheader(plain(answer.verdict), anchor=False)
-    if answer.advice.shortfall:
-        st.markdown(plain(answer.advice.shortfall))
-    if answer.advice.sharing:
-        st.markdown(plain(answer.advice.sharing))
-    if answer.load_words and not answer.borne:
-        st.markdown(plain(f"{answer.load_words} See the tab Load."))
-    elif answer.leaner_words:
-        st.markdown(plain(f"{answer.leaner_words} See the tab Load."))
-    if assumed := answer.result.problem.transformer.assumed:
-        st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
+    """The verdict, what there is to say about it, and what one takes away. What comes and goes stands in a place of its
+    own: what follows it would otherwise be built anew."""
+    with st.container():
+        st.subheader(plain(answer.verdict), anchor=False)
+        if answer.advice.shortfall:
+            st.markdown(plain(answer.advice.shortfall))
+        if answer.advice.sharing:
+            st.markdown(plain(answer.advice.sharing))
+        if answer.load_words and not answer.borne:
+            st.markdown(plain(f"{answer.load_words} See the tab Load."))
+        elif answer.leaner_words:
+            st.markdown(plain(f"{answer.leaner_words} See the tab Load."))
+        if assumed := answer.result.problem.transformer.assumed:
+            st.caption(plain(f"Assumed: {'; '.join(assumed)}"))
     with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
         st.caption(plain(_asked(answer)))
-        with inputs.folded("Share", icon=":material/link:", width="content") as share:
-            if share.open:
-                _share(answer)
-        with inputs.folded("Save", icon=":material/download:", width="content") as save:
-            if save.open:
-                takeaway.show(answer, link=_link(answer))
-        if best := answer.advice.recommended:
-            explain.show(best, answer, key="_explain_all", label="Explain")
+        with st.container(horizontal=True, wrap=False, width="content", gap="xsmall"):
+            with inputs.folded("Share", icon=":material/link:", width="content") as share:
+                if share.open:
+                    _share(answer)
+            with inputs.folded("Save", icon=":material/download:", width="content") as save:
+                if save.open:
+                    takeaway.show(answer, link=_link(answer))
+            if best := answer.advice.recommended:
+                explain.show(best, answer, key="_explain_all", label="Explain")
 
 
 def _asked(answer: Answer) -> str:
@@ -128,12 +134,7 @@ def _share(answer: Answer) -> None:
         "have changed since. The address of this page holds what you changed."
     )
     address.show(_link(answer), key="_copy")
-    st.button(
-        "Add to the comparison",
-        on_click=compare_page.add,
-        args=(answer.scenario,),
-        help="Up to four plans stand side by side on the page Compare.",
-    )
+    compare_page.offer("Add to the comparison", answer.scenario)
 
 
 def _figures(answer: Answer) -> None:

@@ -1,13 +1,14 @@
-"""The layout somebody ticked, which every picture marks until it is unticked."""
+"""The layout somebody ticked, which every picture marks until it is unticked; it is in the address too."""
 
 import numpy as np
 import streamlit as st
 
-from parplan.links import VIEW_KEY
+from parplan.links import ROW_KEY, VIEW_KEY
 from parplan.planner import Result
+from parplan.ui import history
 
-TICKED = "_ticked"
-"""Key under which the session keeps its name."""
+TICKED, TABLES = "_ticked", "_tables"
+"""Keys of the session: the name of the layout ticked, and how often its table was built anew to tick another one."""
 
 
 def ticked(result: Result) -> int | None:
@@ -17,5 +18,13 @@ def ticked(result: Result) -> int | None:
 
 
 def look_at(layout: str) -> None:
-    """Tick a layout and open its card."""
+    """Tick a layout, or none, and open its card; for clicks."""
     st.session_state.update({TICKED: layout, VIEW_KEY: "Layouts"})
+    history.enter({ROW_KEY: layout, VIEW_KEY: "Layouts"})
+
+
+def recall() -> None:
+    """Tick what the address names, when it is opened or gone back to."""
+    if TICKED not in st.session_state or history.gone_through():
+        tables = st.session_state.get(TABLES, 0) + 1
+        st.session_state.update({TICKED: st.query_params.get(ROW_KEY, ""), TABLES: tables})

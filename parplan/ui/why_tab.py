@@ -11,7 +11,7 @@ from parplan.units import written_bytes
 
 
 def show(answer: Answer) -> None:
-    """Reasons first."""
+    """Reasons first, with nothing below them that their number would move; beside them what has a size of its own."""
     best, advice = answer.advice.recommended, answer.advice
     ways = st.container()
     left, right = st.columns([3, 2], gap="medium")
@@ -19,20 +19,22 @@ def show(answer: Answer) -> None:
         if advice.reasons:
             st.markdown("**Why this layout**")
             st.markdown(bullets(advice.reasons))
+        if best:
+            card.show_objections(best)
+    with right:
+        if best:
+            st.markdown("**What one token's time is spent on**")
+            draw(
+                charts.time_bar(best, theme=theme()), key="why_time", about=in_one_line(answer.result.problem)
+            )
+            explain.show(best, answer)
+        _foundations(answer)
         if advice.runner_up:
             st.markdown("**Next best**")
             st.markdown(bullets([advice.runner_up.words]))
         if advice.alternatives:
             st.markdown("**With more**")
             st.markdown(bullets(advice.alternatives))
-        if best:
-            card.show_objections(best)
-    with right:
-        _foundations(answer)
-    if best:
-        st.markdown("**What one token's time is spent on**")
-        draw(charts.time_bar(best, theme=theme()), key="why_time", about=in_one_line(answer.result.problem))
-        explain.show(best, answer)
     if best is None or not best.holds:
         with ways:
             overview_tab.show_ways_out(answer)

@@ -221,3 +221,16 @@ def test_a_folded_setting_comes_back_with_the_browsers_history(visitor: Visitor)
     link = page.get_by_test_id("stCode").inner_text().strip()
     assert parse_qs(urlsplit(link).query)["budget"] == ["8"]
     visitor.assert_sound()
+
+
+def test_a_fifth_plan_asks_which_one_to_give_up(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.get_by_role("button", name="Share").click()
+    for place in "ABCD":
+        page.get_by_role("button", name="Add to the comparison").click()
+        expect(page.get_by_text(f"Added as {place}.")).to_be_visible()
+        visitor.settle()
+    page.get_by_role("button", name="Add to the comparison, instead of").click()
+    page.get_by_role("menuitem", name="B", exact=True).click()
+    expect(page.get_by_text("Added as B.").last).to_be_visible()
+    visitor.assert_sound()

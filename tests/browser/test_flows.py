@@ -338,3 +338,15 @@ def test_inputs_are_reached_with_the_keyboard(visitor: Visitor) -> None:
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.innerText"))
     assert {"Prompt tokens", "Output tokens"} <= reached
+
+
+def test_what_is_given_twice_is_the_same_after_a_reload(visitor: Visitor) -> None:
+    page = visitor.open("?concurrency=64&concurrency=32")
+    slider = page.get_by_role("slider", name="Concurrent requests")
+    expect(page.get_by_text("concurrency is given 2 times")).to_be_visible()
+    for _ in range(2):
+        assert slider.get_attribute("aria-valuetext") == "32"
+        assert query(page) == {"concurrency": ["32"]}
+        page.reload()
+        visitor.settle()
+    visitor.assert_sound()

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.visitor import Visitor
 
@@ -29,6 +29,7 @@ FOCUSED = """() => {
     const at = document.activeElement;
     return [at.ariaLabel, at.type, at.getAttribute('role'), at.innerText.slice(0, 40)].filter(Boolean).join(' ');
 }"""
+TABS = ("Overview", "Layouts", "Curves", "What if", "Hardware", "Load", "Buy", "Why")
 BEHIND = ("Share", "Save", "Exact numbers")
 """Buttons with something behind them."""
 
@@ -48,7 +49,7 @@ def tab_to(page: Page, *words: str) -> None:
     pytest.fail(f"{words!r} is not reached with {MOST_TABS} presses of Tab")
 
 
-@pytest.mark.parametrize("tab", ["Overview", "Layouts", "Curves"])
+@pytest.mark.parametrize("tab", TABS)
 def test_the_page_holds_still_while_a_slider_moves(visitor: Visitor, tab: str) -> None:
     page = visitor.open()
     page.get_by_role("tab", name=tab, exact=True).click()
@@ -59,6 +60,33 @@ def test_the_page_holds_still_while_a_slider_moves(visitor: Visitor, tab: str) -
         slider.press(key)
         visitor.settle()
     assert sum(page.evaluate("window.shifts")) < MOST_SHIFT
+
+
+def test_figures_have_their_place_before_they_are_drawn(visitor: Visitor) -> None:
+    """What stands below a figure is where it will be while the script that draws it is still on its way."""
+    waiting: list[Route] = []
+    page = visitor.page
+    page.route("**/BidiComponent.*.js", lambda route: waiting.append(route))
+    page.goto(visitor.home)
+    caption = page.get_by_text("Every point is a layout")
+    caption.wait_for()
+    expect(page.get_by_test_id("stMetric")).to_have_count(4)
+    before = caption.bounding_box()
+    for route in waiting:
+        route.continue_()
+    visitor.settle()
+    assert waiting
+    assert caption.bounding_box() == before
+
+
+def test_a_line_below_the_verdict_builds_nothing_anew(visitor: Visitor) -> None:
+    page = visitor.open("?concurrency=768&view=Hardware")
+    page.locator(".js-plotly-plot").first.evaluate("one => { one.dataset.seen = 'before' }")
+    slider = page.get_by_role("slider", name="Concurrent requests")
+    slider.press("ArrowRight")
+    visitor.settle()
+    expect(page.get_by_test_id("stMain")).to_contain_text("holds 756 of 1,024")
+    expect(page.locator(".js-plotly-plot").first).to_have_attribute("data-seen", "before")
 
 
 def test_what_most_people_move_is_on_the_first_screen(visitor: Visitor) -> None:
@@ -141,6 +169,29 @@ def test_what_opens_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> No
     visitor.assert_sound()
 
 
+@pytest.mark.parametrize("look", [{}, {"viewport": PHONE, "has_touch": True}], ids=["desk", "phone"])
+def test_explanations_keep_nobody_out(new_visitor: NewVisitor, look: dict[str, object]) -> None:
+    visitor = new_visitor(**look)
+    page = visitor.open()
+    page.get_by_role("button", name="Explain", exact=True).click()
+    dialog = page.get_by_role("dialog").first
+    found = {}
+    for name in ("Time per token", "Memory", "Smallest size"):
+        dialog.get_by_role("radio", name=name).click()
+        visitor.settle()
+        dialog.get_by_text("Sources of the constants").click()
+        visitor.settle()
+        found[f"sources: {name}"] = serious(page)
+        dialog.get_by_text("Sources of the constants").click()
+        dialog.get_by_role("button", name="The formulas").click()
+        visitor.settle()
+        found[f"formulas: {name}"] = serious(page)
+        page.keyboard.press("Escape")
+        visitor.settle()
+    assert {name: ids for name, ids in found.items() if ids} == {}
+    visitor.assert_sound()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_keeps_nobody_out(new_visitor: NewVisitor, scheme: str) -> None:
     visitor = new_visitor(viewport=PHONE, has_touch=True, color_scheme=scheme)
@@ -175,4 +226,23 @@ def test_a_figure_is_saved_as_a_picture(visitor: Visitor) -> None:
     for part in ("Llama-3.3-70B-Instruct", "H100 SXM", "64 requests", "parplan ", f"{date.today()}"):
         assert part in figure.evaluate("figure => figure.picture.caption")
     assert figure.evaluate("figure => figure.layout.title?.text ?? ''") == ""  # not on the page
+    visitor.assert_sound()
+
+
+def test_share_save_and_explain_stand_in_one_line(visitor: Visitor) -> None:
+    page = visitor.open("?replicas=3")
+    boxes = [page.get_by_role("button", name=name, exact=True).bounding_box() for name in ("Save", "Explain")]
+    shared = page.get_by_role("button", name="Share").bounding_box()
+    assert len({box["y"] for box in (*boxes, shared) if box}) == 1
+    visitor.assert_sound()
+
+
+def test_models_by_size_and_by_config_are_in_sight(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.get_by_role("combobox", name="Model", exact=True).click()
+    for name in ("size", "config"):
+        expect(page.get_by_role("option", name=name, exact=True)).to_be_in_viewport()
+    page.get_by_role("option", name="size", exact=True).click()
+    visitor.settle()
+    assert parse_qs(urlsplit(page.url).query) == {"model": ["size"]}
     visitor.assert_sound()
