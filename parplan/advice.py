@@ -136,8 +136,7 @@ def verdict(result: Result, plan: Plan | None) -> str:
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
-    chosen = _within(result) if result.problem.fixed else _objective(result, plan)
-    return f"{name}: {serves} {chosen}: {_speed(plan)}."
+    return f"{name}: {serves} {_chosen(result)}: {_speed(plan)}."
 
 
 def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace: str) -> str:
@@ -149,18 +148,13 @@ def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace
     """
     gpus = plan.gpus * replicas
     on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=replicas)})"
-    chosen = _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
     bear = f"{on} bear{'s' if gpus == 1 else ''} {asked}"
-    return f"{_model(result)} in {_format(result)}: {bear} {chosen}: {pace}."
+    return f"{_model(result)} in {_format(result)}: {bear} {_chosen(result)}: {pace}."
 
 
-def _objective(result: Result, plan: Plan) -> str:
-    """What a layout was chosen by, and for which rate where one decided."""
-    problem = result.problem
-    words = OBJECTIVES[problem.objective]
-    if not problem.counts_fleets or np.isinf(result.fleets.of(plan.index)):
-        return words
-    return f"{words} for {written_rate(problem.busiest)} request{'s' * (problem.busiest != 1)} per second"
+def _chosen(result: Result) -> str:
+    """What a layout was chosen by, in words."""
+    return _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
@@ -235,7 +229,7 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
                 f"One GPU{_each(result)} is enough: stop here. For more requests add replicas; cutting the model "
                 "further would cost communication and gain nothing that is asked for.",
             )
-            if plan.does_job
+            if plan.does_job and not result.problem.busiest
             else ()
         )
     bought = result.bought
@@ -590,5 +584,5 @@ def _sharing(plan: Plan | None, *, offers: Iterable[Offer], split: Rung) -> str:
     instead = f" instead of {alone:,.2f}" if does and price and np.isfinite(alone) else ""
     return (
         f"Replicas that share the requests {less if does else 'do it'}: {split.layout} on {counted(gpus, 'GPU')}, "
-        f"{counted(each, 'request')} each, {_speed(split.plan)}{price}{instead}."
+        f"{counted(each, 'request')} each, {_speed(split.plan)}{price}{instead}{_each(plan.result)}."
     )

@@ -97,7 +97,8 @@ def fewest(result: Result, *, among: Mask, bought: Counts) -> Mask:
 
 def best_index(result: Result, *, among: Mask) -> int | None:
     """The layout the objective rates best of those allowed; cost rates the fewest GPUs to buy best of all: for one
-    replica, or for those that a rate takes. Fleets within `INDISTINCT` of the smallest are alike.
+    replica, or for those that a rate takes. Fleets within `INDISTINCT` of the smallest are alike: of these the one
+    whose GPUs do most.
 
     Unwise layouts only count where no other is allowed.
     """
@@ -107,7 +108,8 @@ def best_index(result: Result, *, among: Mask) -> int | None:
     if not result.problem.counts_fleets or np.isinf(fleets).all():
         return smallest_index(result, among=among)
     near = np.asarray(fleets <= fleets.min() * (1 + INDISTINCT))
-    return first_by(merits(result), result=result, among=near, bought=fleets)
+    rate = result.at_asked(result.serving.tokens_per_s_per_gpu)
+    return first_by([rate], result=result, among=near, bought=fleets)
 
 
 def to_buy(result: Result, *, among: Mask) -> Array:
@@ -226,10 +228,10 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     if not result.legal.any():
         return (roomiest_index(result, among=~result.legal),)
     chosen = set()
-    bought = result.bought
+    bought, rated = result.bought, merits(result)
     for size in np.unique(bought):
         same = bought == size
-        index = best_index(result, among=result.legal & same)
+        index = first_by(rated, result=result, among=preferred(result, among=result.legal & same))
         chosen.add(roomiest_index(result, among=same) if index is None else index)
     failing = sorted((i for i in chosen if not result.legal[i]), key=lambda i: -result.gpus[i])[:1]
     working = sorted((i for i in chosen if result.legal[i]), key=lambda i: result.gpus[i])[

@@ -123,7 +123,7 @@ class Replica:
     def words(self) -> str:
         """How much it bears, and what gives way first beyond."""
         if not self.bearable:
-            return f"{self.layout} misses {self.limit} with a single request already; no number of replicas helps."
+            return f"{self.layout} misses {self.limit} with next to no traffic already; no number of replicas helps."
         if self.limit != FEW_WAIT:
             beyond = f"{self.limit} is missed"
         elif self.knee > KNEE_LEAST * self.sustained:

@@ -74,7 +74,8 @@ def test_verdict_reasons_traffic_and_hardware_speak_of_the_same_fleet(name: str)
     assert found is not None
     assert found.replica.layout == best.layout
     assert str(best.layout) in answer.advice.verdict
-    assert "the fewest GPUs for " in answer.advice.verdict
+    assert f"bear {found.asked} with the fewest GPUs" in answer.verdict
+    assert f"{int(found.busiest.gpus)} × " in answer.verdict
     first = next(reason for reason in answer.advice.reasons if "busiest time" in reason)
     assert first.startswith(f"{found.replicas} × {best.layout} on {int(found.busiest.gpus)} × ")
     there = plans_across(answer.scenario)[answer.scenario.gpu]
@@ -177,3 +178,11 @@ def test_a_fleet_is_bought_in_whole_machines_of_one_size(replicas: int, size: in
 def test_infinitely_many_replicas_are_none() -> None:
     assert np.isinf(fleet_gpus(np.array([np.inf]), gpus=np.array([2]), gpu=H100)).all()
     assert isinstance(answer_to("dense").result.fleets, Fleets)
+
+
+def test_of_fleets_alike_the_one_whose_gpus_do_most_is_taken() -> None:
+    """Two replicas on one GPU each bear more than one on two, and are sold in smaller machines."""
+    answer = plan(Scenario(model="Qwen/Qwen3-32B", gpu="a100-sxm-80", concurrency=16, rate=1.759))
+    best = answer.advice.recommended
+    assert best is not None
+    assert (str(best.layout), answer.replicas) == ("TP1", 2)
