@@ -99,9 +99,8 @@ def _napkin(answer: Answer) -> None:
     left, right, why = st.columns([1, 1, 3], vertical_alignment="center")
     left.metric("GPUs on a napkin", f"{advice.napkin.gpus:,}", border=True)
     right.metric("GPUs in the full answer", f"{smallest.gpus:,}" if smallest else "none", border=True)
-    with why:
-        st.text(advice.napkin_note)
-        explain.button(lambda: {"": _napkin_figures(answer)}, key="_explain_napkin", label="Explain both")
+    why.text(advice.napkin_note)  # beside boxes that are higher: how long it is moves nothing
+    explain.button(lambda: {"": _napkin_figures(answer)}, key="_explain_napkin", label="Explain both")
 
 
 def _napkin_figures(answer: Answer) -> explain.Figures:
