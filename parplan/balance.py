@@ -10,7 +10,7 @@ from parplan.memory import Memory, profiled_encoder
 from parplan.mixers import Compressed
 from parplan.planner import Plan
 from parplan.problem import Problem
-from parplan.units import written_bytes
+from parplan.units import counted, written_bytes
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Balance:
         if not self.fit.length:
             return f"{self.shortfall.reason} No request fits, however short."
         most = self.fit.requests
+        if self.plan.short_of_slots:
+            return f"{self.shortfall.reason} At most {counted(most, 'request')} run at once, however short."
         requests = f"{most:,} requests of {self.length:,} tokens fit" if most > 1 else "one request fits"
         fewer = f"At most {requests}" if most else "None fits"
         return (

@@ -126,10 +126,14 @@ def _elsewhere(result: Result, best: Plan, second: Plan, rated: Array) -> str:
     batch = np.arange(result.concurrency.size)
     found = []
     if (more := batch[ahead & (batch > result.asked)]).size:
-        found.append(f"from about {result.concurrency[more[0]]:,} requests at once on")
+        found.append(f"from about {_at_once(result, more[0])} on")
     if (fewer := batch[ahead & (batch < result.asked)]).size:
-        found.append(f"up to about {result.concurrency[fewer[-1]]:,} requests at once")
+        found.append(f"up to about {_at_once(result, fewer[-1])}")
     return " or ".join(found)
+
+
+def _at_once(result: Result, batch: int) -> str:
+    return f"{counted(int(result.concurrency[batch]), 'request')} at once"
 
 
 def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:

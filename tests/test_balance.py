@@ -105,3 +105,13 @@ def test_the_data_hold_both_numbers() -> None:
     }
     assert data["memory"]["longest_request"] == both.fit.length_alone
     assert data["recommended"]["memory"]["kv_needed_ideal"] == pytest.approx(both.kv_ideal / GIB)
+
+
+def test_slots_that_are_set_too_low_are_not_taken_for_a_full_cache() -> None:
+    """There is cache for 91 of 512: more slots let these run, however short requests are, and no more than these."""
+    answer = plan(Scenario(model="Qwen/Qwen3-8B", concurrency=512, slots=47, prompt=4000))
+    assert answer.advice.recommended
+    missing = balance(answer.result.problem, answer.advice.recommended).missing
+    assert missing.endswith("At most 47 requests run at once, however short.")
+    assert "Set sequence slots to 91 (--max-num-seqs)" in answer.advice.shortfall
+    assert "For the others use more GPUs" in answer.advice.shortfall

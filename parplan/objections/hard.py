@@ -316,7 +316,7 @@ HARD: tuple[Rule, ...] = (
             f"{whole(c.layout.gpus)} GPUs are more than one node of {c.gpu.node}, and no network between nodes "
             f"is known for {c.gpu.label}."
         ),
-        lambda c: f"Stay within {c.gpu.node} GPUs, or choose a GPU sold in clusters.",
+        lambda c: f"Stay within {counted(c.gpu.node, 'GPU')}, or choose a GPU sold in clusters.",
         "catalogue: network",
     ),
     Rule(

@@ -165,11 +165,18 @@ def _waits_fix(case: Case) -> str:
     """More slots where these are full; more cache where that is."""
     if not _slots_full(case):
         return "Use more GPUs per replica, a smaller KV format, or replicas."
-    wanted = -(-case.workload.concurrency // whole(case.layout.data))
+    asked = case.workload.concurrency
+    held = whole(np.floor(np.minimum(case.memory.capacity, asked)))
+    wanted = -(-held // whole(case.layout.data))
     step = case.settings.max_batched_tokens
     longer = case.engine.memory.slots_within_step and step and step < wanted
     also = ", and tokens of one step to as many" if longer else ""
-    return f"Set sequence slots to {wanted:,}{slots_flag(case.engine)}{also}; each takes memory of its own."
+    rest = (
+        ""
+        if held == asked
+        else " For the others use more GPUs per replica, a smaller KV format, or replicas."
+    )
+    return f"Set sequence slots to {wanted:,}{slots_flag(case.engine)}{also}; each takes memory of its own.{rest}"
 
 
 def _expanded(stored: Format, *, gpu: Gpu) -> bool:
