@@ -322,7 +322,8 @@ def _at_speed(target: float, traces: Sequence[marks.Scatter], theme: Theme) -> d
     fastest = max((speed for trace in traces for speed in trace["x"] if speed is not None), default=0)
     side = "left" if 1 / target < fastest / 2 else "right"
     words = f"target: {written_time(target)} per token"
-    return theme.note(1 / target, words, colour=theme.limit, y=1, xanchor=side, yanchor="top")
+    beside = {"xshift": 4 if side == "left" else -4}
+    return theme.note(1 / target, words, colour=theme.limit, y=1, xanchor=side, yanchor="top") | beside
 
 
 def too_late(result: Result) -> Mask:
