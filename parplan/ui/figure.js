@@ -17,11 +17,14 @@ function plotly() {
 }
 
 // Within reach of the keyboard, so that its words are read out; and the tab around it, which looks for something to focus
-// at every change below it, need not look through all points.
+// at every change below it, need not look through all points. A finger that scrolls past is not a click, though Plotly
+// takes it for one: the browser cancels its pointer.
 function place(parent) {
   const made = document.createElement("div");
   made.setAttribute("role", "figure");
   made.tabIndex = 0;
+  made.addEventListener("pointerdown", () => (made.scrolled = false), true);
+  made.addEventListener("pointercancel", () => (made.scrolled = true), true);
   parent.append(made);
   return made;
 }
@@ -104,7 +107,11 @@ export default async function ({ data, parentElement, setTriggerValue }) {
   await react(figure, marks, layout, { ...data.config, modeBarButtons: buttons(window.Plotly) });
   await fit(figure);
   figure.removeAllListeners("plotly_click");
-  if (clickable) figure.on("plotly_click", ({ points }) => setTriggerValue("point", points[0].customdata ?? points[0].data.meta));
+  if (clickable) {
+    figure.on("plotly_click", ({ points: [point] }) => {
+      if (!figure.scrolled) setTriggerValue("point", point.customdata ?? point.data.meta);
+    });
+  }
   figure.watch ??= watch(figure);
   return () => {
     figure.watch.disconnect();
