@@ -134,7 +134,7 @@ def test_half_a_file_is_named(copy: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["gpus.yaml", "engines/speed.yaml", "sources.yaml", "measurements/speed.csv"]
+    "file", ["gpus.yaml", "engines/speed.yaml", "sources.yaml", "engines/errors.csv"]
 )
 def test_a_missing_file_is_named(copy: Path, file: str) -> None:
     (copy / file).unlink()
