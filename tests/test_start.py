@@ -133,9 +133,7 @@ def test_half_a_file_is_named(copy: Path, file: str) -> None:
         catalog.check()
 
 
-@pytest.mark.parametrize(
-    "file", ["gpus.yaml", "engines/speed.yaml", "sources.yaml", "engines/errors.csv"]
-)
+@pytest.mark.parametrize("file", ["gpus.yaml", "engines/speed.yaml", "sources.yaml", "engines/errors.csv"])
 def test_a_missing_file_is_named(copy: Path, file: str) -> None:
     (copy / file).unlink()
     with pytest.raises(catalog.CatalogError, match=f"catalogs/{file}:1: No such file"):
