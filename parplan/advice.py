@@ -130,13 +130,20 @@ def verdict(result: Result, plan: Plan | None) -> str:
         return f"{name} does not run on {_limit_words(result)}."
     asked, copies = result.problem.requests, result.problem.replicas
     gpus = plan.gpus * copies
-    on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=copies)})"
+    on = _on(result, plan, replicas=copies)
     if not plan.holds:
         return f"{name} on {on} {plan.runs_in(copies)}."
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
     return f"{name}: {serves} {_chosen(result)}: {_speed(plan)}."
+
+
+def _on(result: Result, plan: Plan, *, replicas: int) -> str:
+    """The GPUs of all replicas, and the layout of each."""
+    return (
+        f"{plan.gpus * replicas:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=replicas)})"
+    )
 
 
 def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace: str) -> str:
@@ -147,8 +154,7 @@ def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace
         pace: the times at that rate, in words.
     """
     gpus = plan.gpus * replicas
-    on = f"{gpus:,} × {result.problem.gpu.label} ({replace(plan.layout, replicas=replicas)})"
-    bear = f"{on} bear{'s' if gpus == 1 else ''} {asked}"
+    bear = f"{_on(result, plan, replicas=replicas)} bear{'s' if gpus == 1 else ''} {asked}"
     return f"{_model(result)} in {_format(result)}: {bear} {_chosen(result)}: {pace}."
 
 

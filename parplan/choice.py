@@ -48,10 +48,7 @@ def filled(result: Result, *, tpot: Seconds = np.inf) -> Filled:
     Args:
         tpot: a time per output token to keep below as well, seconds.
     """
-    workload, serving = result.problem.workload, result.serving
-    limits = min(tpot, workload.tpot or np.inf), workload.ttft or np.inf
-    times = serving.tpot, serving.ttft - serving.queued
-    used = np.maximum(*(result.grid(time) / limit for time, limit in zip(times, limits, strict=True)))
+    serving, used = result.serving, result.strain(tpot=tpot)
     rate = result.grid(serving.tokens_per_s_per_gpu)
     allowed = result.legal[:, None] & result.growing & (used <= 1)
     rows, last = np.arange(len(rate)), np.where(allowed, rate, 0.0).argmax(axis=1)

@@ -19,8 +19,6 @@ from parplan.units import GB, Array, Counts, Mask, counted, written_time
 SURVIVES = "survives"
 """The step that goes on with one machine lost."""
 
-SHORTEST = 1e-9
-"""Seconds below which one target is missed like any other: a time over it stays a number."""
 MOST_REPLICAS = np.iinfo(np.int32).max
 """Stands for the replicas of a layout that does not do it, however many there are."""
 
@@ -129,6 +127,20 @@ class Market:
     shares: dict[tuple[int, int, bool], tuple[Plan, int]] = field(default_factory=dict)
     """Plans of layouts with a share of the requests, and the replicas, by layout, estimate, and whether in time."""
 
+    @cached_property
+    def held(self) -> Purpose:
+        """Every request runs at once."""
+        return Purpose("holds", "holds every asked request at full length", holding(self.result))
+
+    @cached_property
+    def job(self) -> Purpose:
+        """Everything that is asked for."""
+        workload = self.result.problem.workload
+        if not (workload.ttft or workload.tpot):
+            return self.held
+        words = "holds every request and meets the targets"
+        return Purpose("meets targets", words, meeting(self.result), in_time=True)
+
     def one(self, gpus: int) -> tuple[Purchase, ...]:
         """Ways to buy one replica of so many GPUs, cheapest first."""
         if gpus not in self.for_one:
@@ -147,11 +159,11 @@ def ladder(market: Market) -> tuple[Rung, ...]:
     Equal replicas may share the requests. What does more also does less, so no step is larger than the one after it.
     """
     alone = np.where(market.result.legal, 1, MOST_REPLICAS)
-    job = _job(market.result)
+    job = market.job
     words = f"{job.meaning}, in equal replicas, also while any one machine is lost"
     steps = (
         Purpose("loads", "starts and holds at least one request of full length", alone),
-        *((_held(market.result),) if job.in_time else ()),
+        *((market.held,) if job.in_time else ()),
         job,
         replace(job, name=SURVIVES, meaning=words, spare=1),
     )
@@ -160,22 +172,9 @@ def ladder(market: Market) -> tuple[Rung, ...]:
 
 def thriftiest(market: Market) -> Rung:
     """The replicas that hold every request in time for the lowest price, on the fewest GPUs where no price is known."""
-    builder = _Builder(market, _job(market.result))
+    builder = _Builder(market, market.job)
     index = builder.cheapest
     return builder.none() if index is None else builder.rung(index)
-
-
-def _held(result: Result) -> Purpose:
-    return Purpose("holds", "holds every asked request at full length", holding(result))
-
-
-def _job(result: Result) -> Purpose:
-    """Everything that is asked for."""
-    workload = result.problem.workload
-    if not (workload.ttft or workload.tpot):
-        return _held(result)
-    words = "holds every request and meets the targets"
-    return Purpose("meets targets", words, meeting(result), in_time=True)
 
 
 def holding(result: Result) -> Counts:
@@ -191,17 +190,13 @@ def meeting(result: Result) -> Counts:
 
     The share that just meets them lies between two of the batches planned for, where times are taken to be linear.
     """
-    workload, serving = result.problem.workload, result.serving
-    grid = result.concurrency[: result.asked + 1]
-    limits = (max(target, SHORTEST) if target else np.inf for target in (workload.tpot, workload.ttft))
-    times = serving.tpot, serving.ttft - serving.queued
-    used = np.maximum(*(result.grid(time) / limit for time, limit in zip(times, limits, strict=True)))
+    grid, used = result.concurrency[: result.asked + 1], result.strain()
     timely = used[:, : grid.size] <= 1
     rows, last = np.arange(len(timely)), grid.size - 1 - timely[:, ::-1].argmax(axis=1)
     after = np.minimum(last + 1, grid.size - 1)
     step = np.where(after > last, used[rows, after] - used[rows, last], np.inf)
     share = grid[last] + np.clip((1 - used[rows, last]) / step, 0, 1) * (grid[after] - grid[last])
-    share = np.minimum(share, result.at_asked(serving.running))
+    share = np.minimum(share, result.at_asked(result.serving.running))
     replicas = _sharing(result, share=np.where(result.legal & timely.any(axis=1), share, 0))
     return np.where(result.does_job, 1, np.where(replicas == 1, 2, replicas))
 

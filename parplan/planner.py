@@ -17,10 +17,12 @@ from parplan.objections import Case, Objection, broken, narrower_tensor, objecti
 from parplan.problem import Problem
 from parplan.search import batches, candidate_layouts, deciding_batches
 from parplan.serving import Serving, serve
-from parplan.units import Array, Counts, Mask
+from parplan.units import Array, Counts, Mask, Seconds, counted
 
 Values = TypeVar("Values")
 
+SHORTEST = 1e-9
+"""Seconds below which one target is missed like any other: a time over it stays a number."""
 FORBIDDING = ("tensor-spans", "pipeline-inside", "pipeline-needless")
 """Warnings that keep a layout from being recommended while another one does the job."""
 
@@ -123,7 +125,7 @@ class Plan:
         """The same of several replicas together."""
         asked = self.result.problem.workload.concurrency * replicas
         verb = "runs" if self.short_of_slots else "holds"
-        return f"{verb} {self.most * replicas:,} of {asked:,} request{'s' * (asked > 1)} at once"
+        return f"{verb} {self.most * replicas:,} of {counted(asked, 'request')} at once"
 
     @property
     def in_time(self) -> bool:
@@ -323,6 +325,22 @@ class Result:
         beyond, of which it runs as many as there is room for, [layouts, batches]."""
         running = self.grid(self.serving.running)
         return (np.diff(running, axis=1, prepend=0) > 0) & (self.grid(self.memory.capacity) >= 1)
+
+    def strain(self, *, tpot: Seconds = np.inf) -> Array:
+        """The worse of both times over its target, waiting for room left out; up to 1 both are met, [layouts, batches].
+
+        Args:
+            tpot: a time per output token to keep below as well, seconds.
+        """
+        workload, serving = self.problem.workload, self.serving
+        limits = min(tpot, workload.tpot or np.inf), workload.ttft or np.inf
+        times = serving.tpot, serving.ttft - serving.queued
+        return cast(
+            Array,
+            np.maximum(
+                *(self.grid(time) / max(limit, SHORTEST) for time, limit in zip(times, limits, strict=True))
+            ),
+        )
 
     def filled(self, index: int) -> int | None:
         """The first batch of which a layout cannot run all: its KV pool or its slots are full. None: it always can."""

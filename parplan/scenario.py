@@ -25,7 +25,7 @@ from parplan.problem import Problem, chosen_precision
 from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
-from parplan.units import GIB, MS, counted, written_rate
+from parplan.units import GIB, MS, counted, written_rate, written_request_rate
 from parplan.workload import OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
@@ -324,7 +324,7 @@ def asked_rate(scenario: Scenario) -> str:
     """
     if not scenario.rate:
         return ""
-    return f"{written_rate(scenario.rate)} request{'s' * (scenario.rate != 1)} per second"
+    return written_request_rate(scenario.rate)
 
 
 def list_terms(scenario: Scenario) -> str:

@@ -14,7 +14,16 @@ from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, qu
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
-from parplan.units import Array, Number, Seconds, counted, written_rate, written_share, written_time
+from parplan.units import (
+    Array,
+    Number,
+    Seconds,
+    counted,
+    written_rate,
+    written_request_rate,
+    written_share,
+    written_time,
+)
 from parplan.workload import Workload
 
 ASSUMED = (
@@ -188,7 +197,7 @@ class Traffic:
         """The rate, and its peaks, in words."""
         mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)
         peaks = f" (peaks of {written_rate(peak)})" if peak > mean else ""
-        return f"{written_rate(mean)} request{'s' * (mean != 1)} per second{peaks}"
+        return f"{written_request_rate(mean)}{peaks}"
 
     @property
     def pace(self) -> str:

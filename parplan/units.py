@@ -137,6 +137,15 @@ def either_way(relative: float) -> str:
     return f"×/÷ {1 + relative:.3g}" if relative >= 1 else f"±{written_share(relative)}"
 
 
+def written_request_rate(rate: float) -> str:
+    """Requests per second.
+
+    >>> written_request_rate(1), written_request_rate(2.5)
+    ('1 request per second', '2.5 requests per second')
+    """
+    return f"{written_rate(rate)} request{'s' * (rate != 1)} per second"
+
+
 def counted(number: int, noun: str) -> str:
     """A number and what it counts.
 
