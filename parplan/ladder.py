@@ -90,9 +90,7 @@ class Rung:
     @property
     def layout(self) -> str:
         """The layout and how often it runs, in words; empty where nothing does."""
-        if self.plan is None:
-            return ""
-        return f"{self.replicas} × {self.plan.layout}" if self.replicas > 1 else str(self.plan.layout)
+        return "" if self.plan is None else str(replace(self.plan.layout, replicas=self.replicas))
 
     @property
     def size(self) -> str:
@@ -379,8 +377,7 @@ def fewer_would_do(result: Result, *, replicas: Counts, spare: int = 0, gpus: in
     among = preferred(result, among=does & (total == least))
     index = cast(int, first_by(_merits(result, np.where(does, replicas, 1)), result=result, among=among))
     fewer, gpu, copies = result.plan(index), result.problem.gpu, int(every[index])
-    name = f"{copies} × {fewer.layout}" if copies > 1 else f"{fewer.layout}"
-    words = f"{counted(least, 'GPU')} would do ({name})"
+    words = f"{counted(least, 'GPU')} would do ({replace(fewer.layout, replicas=copies)})"
     if bought[index] < bought[does & result.wise].min(initial=np.iinfo(np.int64).max):
         return f"{words}, but not be recommended. {why_unwise(fewer)}"
     *others, last = [gpu.node] if fewer.gpus > gpu.node else sizes_sold(gpu)

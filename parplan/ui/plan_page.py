@@ -1,6 +1,7 @@
 """The plan: the verdict and four figures, then one tab at a time of where they come from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
 
@@ -176,7 +177,7 @@ def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     )
     waiting = f"{serving.waiting:,.0f} wait" if serving.waiting else "none waits"
     return [
-        (f"{best.gpus * replicas:,}", f"{replicas} × {best.layout}" if replicas > 1 else str(best.layout)),
+        (f"{best.gpus * replicas:,}", str(replace(best.layout, replicas=replicas))),
         (
             per_token(best),
             "a request has one token"
