@@ -88,24 +88,15 @@ function buttons({ Icons, downloadImage }) {
   return [[saving]];
 }
 
-export default async function ({ data, parentElement, setTriggerValue }) {
-  const { alt, clickable } = data, { data: marks, layout } = JSON.parse(data.figure);
-  const figure = parentElement.querySelector("[role=figure]") ?? place(parentElement);
-  figure.setAttribute("aria-label", alt);
+// Draws what it is given, as high as an earlier legend made the figure.
+async function draw(figure, { data, layout }, { config, picture, clickable }, setTriggerValue) {
   figure.drawn = { height: layout.height, margin: layout.margin };
   layout.height += figure.grown ?? 0;
-  figure.style.height = `${layout.height}px`; // so that nothing moves while Plotly is on its way
-  try {
-    await plotly();
-  } catch {
-    loading = undefined; // the next change tries again
-    figure.textContent = alt;
-    return;
-  }
-  const { purge, react } = window.Plotly;
-  figure.picture = data.picture;
-  await react(figure, marks, layout, { ...data.config, modeBarButtons: buttons(window.Plotly) });
+  figure.picture = picture;
+  if (!figure._fullLayout) figure.replaceChildren(); // words may have stood in for it
+  await window.Plotly.react(figure, data, layout, { ...config, modeBarButtons: buttons(window.Plotly) });
   await fit(figure);
+  if (!figure._fullLayout) return; // taken down meanwhile
   figure.removeAllListeners("plotly_click");
   if (clickable) {
     figure.on("plotly_click", ({ points: [point] }) => {
@@ -113,8 +104,33 @@ export default async function ({ data, parentElement, setTriggerValue }) {
     });
   }
   figure.watch ??= watch(figure);
+}
+
+// Drawings of a figure wait for each other, and those overtaken meanwhile are left out.
+function inTurn(figure, drawing) {
+  figure.newest = drawing;
+  figure.turn = Promise.resolve(figure.turn)
+    .catch(() => {}) // that drawing has reported it
+    .then(() => figure.newest === drawing && figure.isConnected && drawing());
+  return figure.turn;
+}
+
+export default async function ({ data, parentElement, setTriggerValue }) {
+  const given = JSON.parse(data.figure);
+  const figure = parentElement.querySelector("[role=figure]") ?? place(parentElement);
+  figure.setAttribute("aria-label", data.alt);
+  figure.style.height = `${given.layout.height + (figure.grown ?? 0)}px`; // so that nothing moves before it is drawn
+  try {
+    await plotly();
+  } catch {
+    loading = undefined; // the next change tries again
+    figure.textContent = data.alt;
+    return;
+  }
+  await inTurn(figure, () => draw(figure, given, data, setTriggerValue));
   return () => {
-    figure.watch.disconnect();
-    purge(figure);
+    if (figure.isConnected) return; // this change alone is over: the next is being drawn, in the same place
+    figure.watch?.disconnect();
+    window.Plotly.purge(figure);
   };
 }

@@ -22,6 +22,20 @@ SLOWEST = """figure => {
 }"""
 """Layout and place of the highest point of all curves, which has none beside it."""
 
+SLOWLY = """() => {
+    const { react } = Plotly;
+    Plotly.react = async (...all) => {
+        await react(...all);
+        await new Promise(drawn => setTimeout(drawn, 600));
+        window.drawings = (window.drawings ?? 0) + 1;
+    };
+}"""
+"""As a slow machine draws: the next change comes while figures are drawn."""
+MARKS = """figures => figures.map(
+    one => one._fullLayout && [...one.querySelectorAll("path")].map(path => path.getAttribute("d"))
+)"""
+"""Outlines of all figures; nothing of one that is not drawn."""
+
 
 def click(visitor: Visitor, mark: Locator) -> None:
     """Click in the middle of a mark; what Plotly draws lies below what listens."""
@@ -106,3 +120,42 @@ def test_a_legend_of_many_lines_leaves_the_plot_as_high_as_on_a_desk(
     assert boxes[0]
     assert boxes[1]
     assert boxes[0]["height"] == pytest.approx(boxes[1]["height"], abs=2)
+
+
+def test_figures_overtaken_while_they_are_drawn_show_the_last_change(
+    new_visitor: Callable[..., Visitor],
+) -> None:
+    visitor, fresh = new_visitor(), new_visitor()
+    page = visitor.open()
+    page.evaluate(SLOWLY)
+    thumb = page.get_by_role("slider", name="Concurrent requests")
+    thumb.focus()
+    for _ in range(5):
+        thumb.press("ArrowRight")
+        page.wait_for_timeout(200)
+    page.wait_for_timeout(3000)
+    visitor.settle()
+    drawn = page.evaluate("drawings")
+    assert 2 * 2 <= drawn < 5 * 2  # two figures each; those overtaken are left out
+    other = fresh.open(page.url)
+    for one in (page, other):
+        one.mouse.move(0, 0)
+    assert page.locator(".js-plotly-plot").evaluate_all(MARKS) == other.locator(
+        ".js-plotly-plot"
+    ).evaluate_all(MARKS)
+    page.set_viewport_size({"width": 1000, "height": 1000})
+    page.wait_for_function(
+        "[...document.querySelectorAll('.js-plotly-plot')].every(one => one._fullLayout.width === one.clientWidth)"
+    )
+    visitor.assert_sound()
+
+
+def test_words_stand_in_for_a_figure_only_until_it_can_be_drawn(visitor: Visitor) -> None:
+    page = visitor.page
+    page.route("**/plotly-*.js", lambda route: route.abort())
+    page.goto(visitor.home)
+    expect(page.get_by_role("figure").first).to_contain_text("GiB weights")
+    page.unroute("**/plotly-*.js")
+    page.get_by_role("slider", name="Concurrent requests").press("ArrowRight")
+    visitor.settle()
+    assert "GiB weights" not in page.get_by_role("figure").first.inner_text()

@@ -5,26 +5,35 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 ARTIFACTS = Path(__file__).parents[2] / "test-artifacts"
 
 OUTSIDE = re.compile(r"^(https?|wss?)://(?!(localhost|127\.0\.0\.1)[:/])")
 """Any address that is not on this machine."""
 
-SETTLED = """([quiet, state]) => {
-    const app = document.querySelector('[data-testid=stApp]');
-    const missing = '[data-testid=stBidiComponentRegular]:not(:has(.js-plotly-plot))';
-    const waiting = `[data-stale=true], [data-testid=stSkeleton], ${missing}`;
-    const settled = app?.dataset.testScriptState === 'notRunning'
-        && app.dataset.testConnectionState === 'CONNECTED'
-        && !document.querySelector(waiting);
-    const now = performance.now();
-    if (!settled || window.settledIn !== state) {
+RESTLESS = """() => {
+    const found = (what, selector) =>
+        [...document.querySelectorAll(selector)].map(one => `${what}: ${one.outerHTML.slice(0, 200)}`);
+    const app = document.querySelector('[data-testid=stApp]')?.dataset ?? {};
+    return [
+        ...(app.testScriptState === 'notRunning' ? [] : [`script: ${app.testScriptState}`]),
+        ...(app.testConnectionState === 'CONNECTED' ? [] : [`connection: ${app.testConnectionState}`]),
+        ...found('stale', '[data-stale=true]'),
+        ...found('skeleton', '[data-testid=stSkeleton]'),
+        ...found('not drawn', '[data-testid=stBidiComponentRegular]:not(:has(.js-plotly-plot))'),
+    ];
+}"""
+"""What keeps the page from being at rest, in words; nothing once it is."""
+
+SETTLED = f"""([quiet, state]) => {{
+    const settled = !({RESTLESS})().length, now = performance.now();
+    if (!settled || window.settledIn !== state) {{
         window.settledSince = now;
         window.settledIn = state;
-    }
+    }}
     return settled && now - window.settledSince >= quiet;
-}"""
+}}"""
 
 
 class Visitor:
@@ -75,7 +84,11 @@ class Visitor:
             timeout: when to give up, ms.
         """
         self._waits += 1
-        self.page.wait_for_function(SETTLED, arg=[quiet, self._waits], timeout=timeout)
+        try:
+            self.page.wait_for_function(SETTLED, arg=[quiet, self._waits], timeout=timeout)
+        except PlaywrightTimeoutError as late:
+            late.add_note(f"Not at rest: {self.page.evaluate(RESTLESS)}; errors: {self.errors}")
+            raise
 
     def choose_example(self, name: str) -> None:
         """Start from a worked example."""
