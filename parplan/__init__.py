@@ -7,7 +7,7 @@ from parplan.scenario import Answer, Scenario, plan
 
 __all__ = ["LAYERS", "Answer", "Scenario", "__version__", "plan"]
 
-__version__ = "0.3.0"
+__version__ = "0.3.1"
 
 LAYERS: tuple[str, ...] = (
     # values
