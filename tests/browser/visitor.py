@@ -87,7 +87,7 @@ class Visitor:
         try:
             self.page.wait_for_function(SETTLED, arg=[quiet, self._waits], timeout=timeout)
         except PlaywrightTimeoutError as late:
-            late.add_note(f"Not at rest: {self.page.evaluate(RESTLESS)}; errors: {self.errors}")
+            late.add_note(f"Not at rest: {self.page.evaluate(RESTLESS)[:5]}; errors: {self.errors}")
             raise
 
     def choose_example(self, name: str) -> None:
