@@ -36,6 +36,7 @@ from parplan.ui.hardware_tab import short_name
 from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
 from parplan.ui.words import plain
+from parplan.units import written_time
 from parplan.validate import UNUSED, explains, marks, validation, worst_groups
 from tests.drawn import drawn
 
@@ -308,6 +309,25 @@ def test_the_verdict_says_what_the_rate_takes_on_every_tab() -> None:
         shown = [str(text.value) for text in opened(tab, rate="10", peak="2", replicas="4").markdown]
         assert plain(f"{other} See the tab Load.") in shown
     assert not any("See the tab Load" in str(text.value) for text in opened("Why").markdown)
+
+
+def test_with_a_rate_the_figures_are_those_of_the_verdict_and_small_those_at_once() -> None:
+    answer, page = plan(Scenario(rate=10, peak=2)), opened("Why", rate="10", peak="2")
+    found, best = answer.borne, answer.advice.recommended
+    assert found
+    assert best
+    _, tpot, ttft, rate = page.metric
+    for figure, time in ((tpot, best.serving.tpot), (ttft, best.serving.ttft)):
+        assert figure.value in answer.verdict
+        assert figure.delta.startswith(f"{written_time(float(time))} ±")
+        assert figure.delta.endswith(" at 64")
+    assert rate.value == f"{20 * Scenario().output:,}"
+    assert plain("small below them: with 64 requests at once") in whispered(page)
+    one = opened("Why", rate="10", output="1")
+    assert (one.metric[1].value, one.metric[1].delta) == ("none", "a request has one token")
+    unknown = opened("Why", rate="10", engine="ideal").metric[1].delta
+    assert "±" not in unknown
+    assert "  " not in unknown
 
 
 @pytest.mark.parametrize("tab", ["Load", "Hardware", "Buy"])

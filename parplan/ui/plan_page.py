@@ -121,7 +121,8 @@ def _asked(answer: Answer) -> str:
         gpus, requests = counted(best.gpus, "GPU"), counted(workload.concurrency, "request")
         words += f" Each of the {replicas:,} replicas: {gpus}, {requests} at once."
     if answer.borne:
-        words += " The figures are of so many at once; at the rate asked for: tab Load."
+        at_once = counted(workload.concurrency, "request")
+        words += f" Figures: at the busiest time of the rate; small below them: with {at_once} at once."
     return f"{words} Settings: » at the top left." if on_phone() else words
 
 
@@ -156,37 +157,49 @@ def _figures(answer: Answer) -> None:
             )
 
 
+AT_RATE = {
+    GPUS: "GPUs of all replicas that bear the rate asked for.",
+    PER_TOKEN: "Between two output tokens of one user at the busiest time: the mean. Small: with so many at once.",
+    FIRST_TOKEN: "95 of 100 first tokens come within it at the busiest time. Small: the mean with so many at once.",
+    RATE: "Output tokens of all requests together at the busiest time. Small: with so many at once.",
+}
+"""The same where a rate is asked for."""
+
+
 def _explained(answer: Answer) -> dict[str, str]:
     """What each figure is, and what its error band rests on."""
-    best = answer.advice.recommended
+    best, figures = answer.advice.recommended, AT_RATE if answer.borne else FIGURES
     known = answer.confidence(best) if best else None
     if known is None:
-        return FIGURES
+        return figures
     bands = {PER_TOKEN: known.tpot, FIRST_TOKEN: known.ttft}
-    return FIGURES | {
-        label: f"{FIGURES[label]} {either_way(band.relative)}: {plain(band.words)}."
+    return figures | {
+        label: f"{figures[label]} {either_way(band.relative)}: {plain(band.words)}."
         for label, band in bands.items()
     }
 
 
 def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
-    """Value and note of each of the figures."""
+    """Value and note of each of the figures: at the rate asked for, or with all requests at once."""
     serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
-    tpot, ttft = (
-        (f"{either_way(band.relative)}, " for band in (known.tpot, known.ttft)) if known else ("", "")
-    )
-    waiting = f"{serving.waiting:,.0f} wait" if serving.waiting else "none waits"
-    return [
-        (f"{best.gpus * replicas:,}", str(replace(best.layout, replicas=replicas))),
-        (
-            per_token(best),
-            "a request has one token"
-            if best.result.problem.workload.one_token
-            else f"{tpot}{significant(serving.tokens_per_s_per_user)} tokens/s",
-        ),
-        (written_time(float(serving.ttft)), f"{ttft}{waiting}"),
-        (
-            significant(serving.tokens_per_s * replicas),
-            f"{significant(serving.tokens_per_s_per_gpu)} per GPU",
-        ),
-    ]
+    workload, found = best.result.problem.workload, answer.borne
+    tpot, ttft = (either_way(band.relative) for band in (known.tpot, known.ttft)) if known else ("", "")
+    first, together = written_time(float(serving.ttft)), significant(serving.tokens_per_s * replicas)
+    if found:
+        at = f"at {workload.concurrency:,}"
+        figures = [
+            (written_time(float(found.tpot)), " ".join(filter(None, (per_token(best), tpot, at)))),
+            (written_time(float(found.busiest.ttft_p95)), " ".join(filter(None, (first, ttft, at)))),
+            (significant(found.busiest.arrival_rate * workload.output), f"{together} {at}"),
+        ]
+    else:
+        user = f"{significant(serving.tokens_per_s_per_user)} tokens/s"
+        waiting = f"{serving.waiting:,.0f} wait" if serving.waiting else "none waits"
+        figures = [
+            (per_token(best), ", ".join(filter(None, (tpot, user)))),
+            (first, ", ".join(filter(None, (ttft, waiting)))),
+            (together, f"{significant(serving.tokens_per_s_per_gpu)} per GPU"),
+        ]
+    if workload.one_token:
+        figures[0] = per_token(best), "a request has one token"
+    return [(f"{best.gpus * replicas:,}", str(replace(best.layout, replicas=replicas))), *figures]
