@@ -22,6 +22,7 @@ LAYERS: tuple[str, ...] = (
     "calibration",
     # formulas
     "work",
+    "seating",
     "collectives",
     "drafting",
     "allocator",

@@ -1,8 +1,8 @@
 """Time of messages among GPUs, on the links the group really spans.
 
-Ranks are numbered so that a group of n neighbours fills fast domains first (tensor inside data inside pipeline).
-A group inside one domain talks over NVLink, xGMI or PCIe; a larger one also over the network, every GPU through its
-own adapter. Every law is alpha-beta: a start that grows with the steps of the algorithm, and bytes over bandwidth.
+A group is so many ranks, of which so many sit in every fast domain it reaches (`seating.Group`). Inside one domain they
+talk over NVLink, xGMI or PCIe; between domains over the network, every GPU through its own adapter. Every law is
+alpha-beta: a start that grows with the steps of the algorithm, and bytes over bandwidth.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 
 from parplan.calibration import SpeedProfile
 from parplan.hardware import Gpu, Hardware
-from parplan.units import GB, US, Bytes, BytesPerSecond, Count, Seconds
+from parplan.seating import Group
+from parplan.units import GB, US, Bytes, BytesPerSecond, Number, Seconds
 
 HOP: dict[str, Seconds] = {"Ampere": 2.1 * US, "Ada": 2.4 * US, "Hopper": 1.57 * US, "Blackwell": 2.5 * US}
 """Latency of one step of a collective by GPU architecture: the slope of NCCL's 512-byte all-reduce over 2, 4 and 8
@@ -41,34 +42,24 @@ def over_pcie(gpu: Gpu) -> bool:
     return gpu.fabric == "pcie"
 
 
-def fast_domain(gpu: Gpu) -> int:
-    """GPUs of one fast domain (of one node, for PCIe)."""
-    return gpu.node if over_pcie(gpu) else gpu.domain
-
-
 def pair_bandwidth(gpu: Gpu) -> float:
     """One-way bytes/s of a GPU to a single other one of its domain, as specified."""
     return gpu.peer or gpu.link
 
 
-def fast_ranks(ranks: Count, *, gpu: Hardware) -> Any:
-    """GPUs of a group that share one fast domain."""
-    return np.minimum(ranks, gpu.each(fast_domain))
+def busy(group: Group) -> Any:
+    """1 where a group has anyone to speak with, else 0."""
+    return np.where(np.asarray(group.ranks) > 1, 1.0, 0.0)
 
 
-def nodes_spanned(ranks: Count, *, gpu: Hardware) -> Any:
-    """Domains a group of neighbours spans."""
-    return np.ceil(ranks / fast_ranks(ranks, gpu=gpu))
-
-
-def near_bandwidth(ranks: Count, *, gpu: Hardware, speed: SpeedProfile) -> BytesPerSecond:
+def near_bandwidth(group: Group, *, gpu: Hardware, speed: SpeedProfile) -> BytesPerSecond:
     """One-way bytes/s of a GPU to the rest of its group inside the domain.
 
-        share x min(link, (ranks - 1) peer)
+        share x min(link, (near - 1) peer)
 
     A mesh gives each pair its own link, so a small group reaches a part of the sum only.
     """
-    peers = np.maximum(fast_ranks(ranks, gpu=gpu) - 1, 1)
+    peers = np.maximum(group.near - 1, 1)
     whole = np.minimum(gpu.each(lambda one: one.link), peers * gpu.each(pair_bandwidth))
     shared = np.where((peers > 1) & gpu.each(over_pcie), PCIE_SHARE, 1.0)
     return speed.link * whole * shared
@@ -84,15 +75,15 @@ def hop_time(*, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     return gpu.each(lambda one: HOP.get(one.architecture, HOP_ELSEWHERE)) * speed.latency
 
 
-def network_start(ranks: Count, *, gpu: Hardware, speed: SpeedProfile) -> Seconds:
-    """Latency the network adds: a tree over the nodes.
+def network_start(group: Group, *, speed: SpeedProfile) -> Seconds:
+    """Latency the network adds: a tree over the domains.
 
-    ceil(log2(nodes)) network hops
+    ceil(log2(domains)) network hops
     """
-    return np.ceil(np.log2(nodes_spanned(ranks, gpu=gpu))) * NETWORK_HOP * speed.latency
+    return np.ceil(np.log2(group.domains)) * NETWORK_HOP * speed.latency
 
 
-def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
+def all_reduce_time(message: Bytes, *, group: Group, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds the sum of all messages.
 
     Inside a switched or meshed domain the fastest of three algorithms:
@@ -101,106 +92,107 @@ def all_reduce_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: Speed
         two-shot   2 start + 2 (n - 1) / n m / b   reduce-scatter, then all-gather
         ring       (n + 2) hops + 2 (n - 1) / n m / b
 
-    Over PCIe the ring. Across k nodes of n GPUs the ring inside and, at the same time, 2 (k - 1) / k m / n through
+    Over PCIe the ring. Across k domains of n GPUs the ring inside and, at the same time, 2 (k - 1) / k m / n through
     each GPU's adapter (hierarchical), in bulk or, for small messages, word by word (see `LOW_LATENCY_RATE`).
 
     Args:
         message: bytes every GPU contributes. [layouts, batches] or a scalar.
-        ranks: neighbours in the group, [layouts, 1] or a scalar; a group of one is free.
+        group: who takes part, [layouts, 1] or a scalar; a group of one is free.
 
     Source: the laws are those of NCCL and of vLLM's and TensorRT-LLM's own kernels (custom_all_reduce.cuh,
     customAllReduceKernels); constants see `HOP` and the calibration.
     """
-    near, nodes = fast_ranks(ranks, gpu=gpu), nodes_spanned(ranks, gpu=gpu)
-    bandwidth, hop = near_bandwidth(ranks, gpu=gpu, speed=speed), hop_time(gpu=gpu, speed=speed)
-    start, busy = speed.hops * hop, np.where(np.asarray(ranks) > 1, 1.0, 0.0)
+    near, domains = group.near, group.domains
+    bandwidth, hop = near_bandwidth(group, gpu=gpu, speed=speed), hop_time(gpu=gpu, speed=speed)
+    start, talks = speed.hops * hop, busy(group)
     per_byte = 2 * (near - 1) / near / bandwidth
-    far = 2 * (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed)
-    ring_start = busy * (near + 2) * hop + network_start(ranks, gpu=gpu, speed=speed)
+    far = 2 * (domains - 1) / domains / near / network_bandwidth(gpu=gpu, speed=speed)
+    ring_start = talks * (near + 2) * hop + network_start(group, speed=speed)
     slowest = np.maximum(per_byte, far)
-    bulk = np.where(nodes > 1, BULK_HOPS * hop, 0.0) + message * slowest
+    bulk = np.where(domains > 1, BULK_HOPS * hop, 0.0) + message * slowest
     worded = message * np.maximum(slowest, 1 / LOW_LATENCY_RATE)
-    ring = ring_start + np.where(nodes > 1, np.minimum(bulk, worded), bulk)
-    alone = np.where((nodes > 1) | gpu.each(over_pcie), np.inf, busy * start)
+    ring = ring_start + np.where(domains > 1, np.minimum(bulk, worded), bulk)
+    alone = np.where((domains > 1) | gpu.each(over_pcie), np.inf, talks * start)
     shot = np.minimum(alone + message * ((near - 1) / bandwidth), 2 * alone + message * per_byte)
     return np.minimum(shot, ring)
 
 
-def all_gather_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
+def all_gather_time(message: Bytes, *, group: Group, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds all parts of a message.
 
-        (n / 2 + 2) hops + (n - 1) / n m / b, and across k nodes (k - 1) / k m through each adapter
+        (n / 2 + 2) hops + (n - 1) / n m / b
+
+    inside a domain, and across k domains of n GPUs (k - 1) / k m / n through each adapter.
 
     Args:
         message: bytes of all parts together.
-        ranks: neighbours in the group; a group of one is free.
+        group: who takes part; a group of one is free.
     """
-    near, nodes = fast_ranks(ranks, gpu=gpu), nodes_spanned(ranks, gpu=gpu)
-    busy = np.where(np.asarray(ranks) > 1, 1.0, 0.0)
-    start = busy * (near / 2 + 2) * hop_time(gpu=gpu, speed=speed) + network_start(
-        ranks, gpu=gpu, speed=speed
-    )
+    near, domains = group.near, group.domains
+    start = busy(group) * (near / 2 + 2) * hop_time(gpu=gpu, speed=speed) + network_start(group, speed=speed)
     per_byte = np.maximum(
-        (near - 1) / near / near_bandwidth(ranks, gpu=gpu, speed=speed),
-        (nodes - 1) / nodes / near / network_bandwidth(gpu=gpu, speed=speed),
+        (near - 1) / near / near_bandwidth(group, gpu=gpu, speed=speed),
+        (domains - 1) / domains / near / network_bandwidth(gpu=gpu, speed=speed),
     )
     return start + message * per_byte
 
 
-def reduce_scatter_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
+def reduce_scatter_time(message: Bytes, *, group: Group, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU of a group holds its part of the sum of all messages: an all-gather run backwards."""
-    return all_gather_time(message, ranks=ranks, gpu=gpu, speed=speed)
+    return all_gather_time(message, group=group, gpu=gpu, speed=speed)
 
 
 def forwarded_all_to_all_time(
-    message: Bytes, *, crossing: Bytes, ranks: Count, gpu: Hardware, speed: SpeedProfile
+    message: Bytes, *, crossing: Bytes, group: Group, gpu: Hardware, speed: SpeedProfile
 ) -> Seconds:
-    """The same where what several receivers of one node want crosses the network once and is passed on inside.
+    """The same where what several receivers of one domain want crosses the network once and is passed on inside.
 
         start + network start + max(m (near - 1) / near / b, crossing / network)
 
     Args:
         message: bytes one GPU sends in all, copies for several receivers counted each.
-        crossing: bytes one GPU sends to other nodes, one copy for each.
-        ranks: neighbours in the group; a group of one is free.
+        crossing: bytes one GPU sends to other domains, one copy for each.
+        group: who takes part; a group of one is free.
 
     Source: DeepEP README, normal kernels: 43 to 47 GB/s of 50 per adapter in this count (H800, 16 to 64 GPUs), read
     2026-11-29.
     """
-    near, busy = fast_ranks(ranks, gpu=gpu), np.where(np.asarray(ranks) > 1, 1.0, 0.0)
-    inside = message * ((near - 1) / near / near_bandwidth(ranks, gpu=gpu, speed=speed))
-    start = busy * speed.all_to_all + network_start(ranks, gpu=gpu, speed=speed)
+    near = group.near
+    inside = message * ((near - 1) / near / near_bandwidth(group, gpu=gpu, speed=speed))
+    start = busy(group) * speed.all_to_all + network_start(group, speed=speed)
     return start + np.maximum(inside, crossing / network_bandwidth(gpu=gpu, speed=speed))
 
 
-def all_to_all_time(message: Bytes, *, ranks: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
+def all_to_all_time(message: Bytes, *, group: Group, gpu: Hardware, speed: SpeedProfile) -> Seconds:
     """Time until every GPU has sent its message, in equal parts, to the GPUs of its group (itself among them).
 
         start + network start + max(m (near - 1) / n / b, m (n - near) / n / network)
 
     Args:
         message: bytes one GPU sends in all, copies for several receivers counted each.
-        ranks: n, neighbours in the group; a group of one is free.
+        group: n ranks; a group of one is free.
 
     Source: DeepEP README (H800, 128 tokens of 7168 to 8 experts: 155 us dispatch, 273 us combine at 32 GPUs, what
     the adapters allow), read 2026-11-29; starts see the calibration.
     """
-    near, busy = fast_ranks(ranks, gpu=gpu), np.where(np.asarray(ranks) > 1, 1.0, 0.0)
-    inside = (near - 1) / ranks / near_bandwidth(ranks, gpu=gpu, speed=speed)
+    ranks, near = group.ranks, group.near
+    inside = (near - 1) / ranks / near_bandwidth(group, gpu=gpu, speed=speed)
     outside = (ranks - near) / ranks / network_bandwidth(gpu=gpu, speed=speed)
-    start = busy * speed.all_to_all + network_start(ranks, gpu=gpu, speed=speed)
+    start = busy(group) * speed.all_to_all + network_start(group, speed=speed)
     return start + message * np.maximum(inside, outside)
 
 
-def send_time(message: Bytes, *, distance: Count, gpu: Hardware, speed: SpeedProfile) -> Seconds:
-    """Time of one message to the GPU `distance` ranks further on: over the network once that leaves the domain.
+def chain_send_time(message: Bytes, *, group: Group, gpu: Hardware, speed: SpeedProfile) -> Seconds:
+    """Mean time of one message from a rank of a chain to the next: over the network where that sits in another domain.
+
+        crossing  (domains - 1) / (n - 1)
+        time      (1 - crossing) (2 hops + m / b) + crossing (network hop + m / network)
 
     Args:
         message: bytes.
-        distance: ranks between sender and receiver; 0 is free.
+        group: n ranks of the chain; one of a single rank takes as long as one of two.
     """
-    far = np.asarray(distance) >= gpu.each(fast_domain)
-    near_rate = speed.link * gpu.each(pair_bandwidth)
-    per_byte = np.where(far, 1 / network_bandwidth(gpu=gpu, speed=speed), 1 / near_rate)
-    start = np.where(far, NETWORK_HOP * speed.latency, 2 * hop_time(gpu=gpu, speed=speed))
-    return np.where(np.asarray(distance) > 0, start + message * per_byte, 0.0)
+    crossing: Number = (group.domains - 1) / np.maximum(group.ranks - 1, 1)
+    inside = 2 * hop_time(gpu=gpu, speed=speed) + message * (1 / (speed.link * gpu.each(pair_bandwidth)))
+    outside = NETWORK_HOP * speed.latency + message * (1 / network_bandwidth(gpu=gpu, speed=speed))
+    return (1 - crossing) * inside + crossing * outside

@@ -225,7 +225,7 @@ def prefilling(
     together = packs.reshape(-1, *layout.shape[1:], 1)
     done = prefill_step(
         transformer,
-        at=Placement(precision, layout, gpu, engine.speed),
+        at=Placement(precision, layout, gpu, engine),
         tokens=cut.tokens,
         prior=cut.prior,
         prompts=together,
@@ -285,7 +285,7 @@ def pools(
     running = np.maximum(1.0, np.minimum(asked, np.minimum(held.capacity, held.slots)))
     step = decode_step(
         transformer,
-        at=Placement(precision, seconds, decode_gpu, engine.speed),
+        at=Placement(precision, seconds, decode_gpu, engine),
         batch=running,
         length=workload.mean_length,
         draft=workload.draft,

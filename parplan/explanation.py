@@ -86,7 +86,7 @@ class Pass:
     @cached_property
     def at(self) -> Placement:
         """Where it runs."""
-        return Placement(self.problem.precision, self.layout, self.gpu, self.problem.engine.speed)
+        return Placement(self.problem.precision, self.layout, self.gpu, self.problem.engine)
 
     @cached_property
     def requests(self) -> float:

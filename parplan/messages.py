@@ -12,10 +12,9 @@ from parplan.collectives import (
     all_gather_time,
     all_reduce_time,
     all_to_all_time,
+    chain_send_time,
     forwarded_all_to_all_time,
-    nodes_spanned,
     reduce_scatter_time,
-    send_time,
 )
 from parplan.placement import Placement, Roofline, over_layers
 from parplan.transformer import Block, Experts, Transformer
@@ -39,7 +38,7 @@ def layer_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -
         ),
     )
     message = transformer.hidden * ACTIVATION_BYTES * tokens
-    return times * all_reduce_time(message, ranks=at.layout.tensor, gpu=at.gpu, speed=at.speed)
+    return times * all_reduce_time(message, group=at.seating.group("tensor"), gpu=at.gpu, speed=at.speed)
 
 
 def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens, forwarded: bool) -> Seconds:
@@ -49,36 +48,36 @@ def expert_messages(transformer: Transformer, *, at: Placement, tokens: Tokens, 
     and comes back in 16 bits; the ranks of one replica share its tokens. Without, all tokens go to all ranks
     (all-gather) and partial results are summed (reduce-scatter).
 
-        groups reached  expert (1 - (1 - 1 / expert)^chosen), and nodes likewise
+        groups reached  expert (1 - (1 - 1 / expert)^chosen), and fast domains likewise
 
     Args:
         tokens: of one attention replica, [layouts, batches].
-        forwarded: a token crosses the network once for a node and is passed on inside (prefill kernels); else once
+        forwarded: a token crosses the network once for a domain and is passed on inside (prefill kernels); else once
             for every group, which starts sooner (decode kernels).
     """
     data, groups = np.asarray(at.layout.data), np.asarray(at.layout.expert, dtype=float)
     if not transformer.is_moe or np.max(data) == 1:
         return np.zeros(np.shape(data))
     there = np.where(at.quantised("routed_experts"), 1.0, ACTIVATION_BYTES)
-    ranks, gpu, speed = np.asarray(at.layout.width), at.gpu, at.speed
-    nodes = nodes_spanned(ranks, gpu=gpu)
+    group, gpu, speed = at.seating.group("tensor", "data"), at.gpu, at.speed
+    domains = group.domains
 
     def one_way(experts: Experts, size: Bytes) -> Seconds:
         apart = groups * (1 - (1 - 1 / groups) ** experts.chosen)
         message = experts.inputs * apart / at.tensor * tokens * size
         if not forwarded:
-            return all_to_all_time(message, ranks=ranks, gpu=gpu, speed=speed)
-        away = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.chosen)
+            return all_to_all_time(message, group=group, gpu=gpu, speed=speed)
+        away = (domains - 1) * (1 - (1 - 1 / domains) ** experts.chosen)
         crossing = experts.inputs * away / at.tensor * tokens * size
-        return forwarded_all_to_all_time(message, crossing=crossing, ranks=ranks, gpu=gpu, speed=speed)
+        return forwarded_all_to_all_time(message, crossing=crossing, group=group, gpu=gpu, speed=speed)
 
     def messages(block: Block) -> Seconds:
         if block.experts is None:
             return 0.0
         pair = one_way(block.experts, there) + one_way(block.experts, ACTIVATION_BYTES)
         whole = block.experts.inputs * ACTIVATION_BYTES * data * tokens
-        everywhere = all_gather_time(whole, ranks=ranks, gpu=gpu, speed=speed) + reduce_scatter_time(
-            whole, ranks=ranks, gpu=gpu, speed=speed
+        everywhere = all_gather_time(whole, group=group, gpu=gpu, speed=speed) + reduce_scatter_time(
+            whole, group=group, gpu=gpu, speed=speed
         )
         return np.where(groups > 1, pair, everywhere)
 
@@ -106,7 +105,7 @@ def hidden_time(
     if not at.speed.overlap or np.max(at.layout.data) == 1:
         return 0.0
     arithmetic = cast(Seconds, sum(count * (part.time - part.memory) for count, part in products))
-    apart = nodes_spanned(np.asarray(at.layout.width), gpu=at.gpu) > 1
+    apart = at.seating.group("tensor", "data").domains > 1
     return np.where(apart, at.speed.overlap * np.minimum(sent, attention.time + arithmetic), 0.0)
 
 
@@ -116,22 +115,21 @@ def sequence_messages(transformer: Transformer, *, at: Placement, tokens: Tokens
     if np.max(ranks) == 1:
         return np.zeros(np.shape(ranks))
     message = transformer.hidden * ACTIVATION_BYTES / at.tensor * ranks * tokens
-    one_way = all_gather_time(message, ranks=ranks, gpu=at.gpu, speed=at.speed)
+    one_way = all_gather_time(message, group=at.seating.sequence_group(), gpu=at.gpu, speed=at.speed)
     return 2 * over_layers(transformer, lambda block: float(block.mixer is not None)) * one_way
 
 
 def logit_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
     """Logits from the ranks that share the vocabulary."""
     message = transformer.vocabulary * ACTIVATION_BYTES * tokens
-    return all_gather_time(message, ranks=at.layout.tensor, gpu=at.gpu, speed=at.speed)
+    return all_gather_time(message, group=at.seating.group("tensor"), gpu=at.gpu, speed=at.speed)
 
 
 def stage_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
     """Hidden state and residual from stage to stage."""
     message = 2 * transformer.hidden * ACTIVATION_BYTES * tokens
-    distance = np.asarray(at.layout.width) * np.asarray(at.layout.context)
     hops = np.asarray(at.layout.pipeline) - 1
-    return hops * send_time(message, distance=distance, gpu=at.gpu, speed=at.speed)
+    return hops * chain_send_time(message, group=at.seating.group("pipeline"), gpu=at.gpu, speed=at.speed)
 
 
 def context_messages(transformer: Transformer, *, at: Placement, tokens: Tokens) -> Seconds:
@@ -145,6 +143,6 @@ def context_messages(transformer: Transformer, *, at: Placement, tokens: Tokens)
             return 0.0
         stored = cache_bytes(block.mixer, at.precision, length=tokens)
         message = cache_share(block.mixer, layout=at.layout) * stored
-        return all_gather_time(message, ranks=ranks, gpu=at.gpu, speed=at.speed)
+        return all_gather_time(message, group=at.seating.group("context"), gpu=at.gpu, speed=at.speed)
 
     return over_layers(transformer, gathered)

@@ -1,4 +1,4 @@
-"""A precision and a layout on a type of GPU, at an engine's rates: what every time of a step depends on."""
+"""A precision and a layout on a type of GPU, as an engine runs it: what every time of a step depends on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,22 +7,35 @@ from typing import Any, cast
 
 import numpy as np
 
-from parplan.calibration import SpeedProfile
+from parplan.calibration import Engine, SpeedProfile
 from parplan.formats import Component, Format, Precision
 from parplan.hardware import Gpu, Hardware
 from parplan.layout import Layout
+from parplan.seating import Seating, numbering
 from parplan.transformer import Block, Transformer
 from parplan.units import Array, BytesPerSecond, FlopPerSecond, Number, Seconds
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A precision and a layout on a type of GPU, at an engine's rates: what every formula here depends on."""
+    """A precision and a layout on a type of GPU, as an engine runs it: what every formula here depends on."""
 
     precision: Precision
     layout: Layout
     gpu: Hardware
-    speed: SpeedProfile
+    engine: Engine
+    replica: Layout | None = None
+    """Where the ranks are some of a larger layout's: that. None: all of their own."""
+
+    @property
+    def speed(self) -> SpeedProfile:
+        """The engine's rates."""
+        return self.engine.speed
+
+    @cached_property
+    def seating(self) -> Seating:
+        """Where the ranks sit."""
+        return Seating(self.replica or self.layout, self.gpu, numbering(self.engine.family))
 
     @cached_property
     def tensor(self) -> Array:

@@ -239,7 +239,7 @@ def serve(
     told = limits(settings, profile=engine.memory, gpu=gpu, layout=layout, length=workload.length)
     slots = told.sequences * np.asarray(layout.data)
     running = np.maximum(1.0, np.minimum(concurrency, np.minimum(capacity, slots)))
-    at = Placement(precision, layout, gpu, engine.speed)
+    at = Placement(precision, layout, gpu, engine)
     decode = decode_step(transformer, at=at, batch=running, length=workload.mean_length, draft=workload.draft)
     prompt = prefill(transformer, at=at, workload=workload, step_tokens=told.batched_tokens, decode=decode)
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)

@@ -207,7 +207,7 @@ def draft_time(transformer: Transformer, *, at: Placement, requests: Count, leng
     stored = Precision(
         weights=dict.fromkeys(weights, weights["mtp"]) | {"head": weights["head"]}, kv=at.precision.kv
     )
-    there = Placement(stored, replace(at.layout, pipeline=1), at.gpu, at.speed)
+    there = replace(at, precision=stored, layout=replace(at.layout, pipeline=1), replica=at.layout)
     mixer = one.blocks[0].mixer
     parts = [(1, decode_attention(mixer, at=there, length=length))] if mixer else []
     return step_of(

@@ -13,13 +13,13 @@ from parplan.collectives import (
     all_gather_time,
     all_reduce_time,
     all_to_all_time,
-    fast_ranks,
-    nodes_spanned,
+    chain_send_time,
     reduce_scatter_time,
-    send_time,
 )
 from parplan.hardware import Gpu
-from parplan.units import GB, KIB, MIB, US, Seconds
+from parplan.layout import Layout
+from parplan.seating import PLAIN, Group, Seating
+from parplan.units import GB, KIB, MIB, US, Count, Seconds
 
 COLLECTIVES = (all_reduce_time, all_gather_time, reduce_scatter_time, all_to_all_time)
 GPUS = ("h100-sxm", "b200-sxm", "a100-sxm-80", "gb200-nvl72", "mi300x", "l40s")
@@ -36,9 +36,14 @@ def speed(engine: str) -> SpeedProfile:
     return catalog.engines()[engine].speed
 
 
-def on(name: str, ranks: int, engine: str = "vllm") -> Any:
-    """Keyword arguments of a collective."""
-    return {"ranks": ranks, "gpu": gpu(name), "speed": speed(engine)}
+def neighbours(ranks: Count, *, on: Gpu) -> Group:
+    """A group of neighbours with nothing beside it."""
+    return Seating(Layout(tensor=np.asarray(ranks)), on, PLAIN).group("tensor")
+
+
+def on(name: str, ranks: Count, engine: str = "vllm") -> Any:
+    """Keyword arguments of a collective among neighbours."""
+    return {"group": neighbours(ranks, on=gpu(name)), "gpu": gpu(name), "speed": speed(engine)}
 
 
 def bus_bandwidth(message: float, seconds: Seconds, ranks: int) -> float:
@@ -85,8 +90,9 @@ def test_reducing_is_scattering_and_gathering() -> None:
 
 def test_groups_fill_domains_first() -> None:
     h100, gb200, l40s = gpu("h100-sxm"), gpu("gb200-nvl72"), gpu("l40s")
-    assert [int(fast_ranks(16, gpu=one)) for one in (h100, gb200, l40s)] == [8, 16, 8]
-    assert [int(nodes_spanned(16, gpu=one)) for one in (h100, gb200, l40s)] == [2, 1, 2]
+    groups = [neighbours(16, on=one) for one in (h100, gb200, l40s)]
+    assert [int(group.near) for group in groups] == [8, 16, 8]
+    assert [int(group.domains) for group in groups] == [2, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -151,18 +157,28 @@ def test_a_mesh_gives_a_pair_one_link() -> None:
     assert all_gather_time(mesh.peer, **on("mi300x", 2, "ideal")) == pytest.approx(0.5)
 
 
-def test_sending_goes_over_the_network_once_it_leaves_the_domain() -> None:
+@pytest.mark.parametrize(("near", "crossing"), [(8, 0), (4, 1), (2, 3), (1, 7)])
+def test_a_chain_sends_over_the_network_as_often_as_it_leaves_a_domain(near: int, crossing: int) -> None:
     h100, ideal = gpu("h100-sxm"), speed("ideal")
     assert h100.network
-    assert send_time(1 * GB, distance=0, gpu=h100, speed=ideal) == 0
-    assert send_time(1 * GB, distance=4, gpu=h100, speed=ideal) == pytest.approx(GB / h100.link)
-    assert send_time(1 * GB, distance=8, gpu=h100, speed=ideal) == pytest.approx(GB / h100.network)
+    mean = chain_send_time(1 * GB, group=Group(ranks=8, near=near), gpu=h100, speed=ideal)
+    assert 7 * mean == pytest.approx((7 - crossing) * GB / h100.link + crossing * GB / h100.network)
+
+
+def test_what_crosses_decides_not_how_many_ranks_lie_between() -> None:
+    """Every second GPU of two nodes sends half of its message to the other node, as all GPUs of two nodes do."""
+    args: Any = {"gpu": gpu("h100-sxm"), "speed": speed("vllm")}
+    apart, all_of_them = Group(ranks=8, near=4), Group(ranks=16, near=8)
+    assert all_to_all_time(1 * GB, group=apart, **args) == all_to_all_time(1 * GB, group=all_of_them, **args)
+    assert all_to_all_time(1 * GB, group=apart, **args) > 3 * all_to_all_time(
+        1 * GB, group=Group(ranks=8, near=8), **args
+    )
 
 
 def test_elementwise() -> None:
     ranks = np.array([[1], [2], [8], [16]])
     messages = np.array([1e4, 1e6, 1e8])
-    grid = all_reduce_time(messages, ranks=ranks, gpu=gpu("h100-sxm"), speed=speed("vllm"))
+    grid = all_reduce_time(messages, **on("h100-sxm", ranks))
     for row, count in enumerate((1, 2, 8, 16)):
         for column, message in enumerate(messages):
             assert np.asarray(grid)[row, column] == all_reduce_time(float(message), **on("h100-sxm", count))
@@ -184,5 +200,5 @@ def test_all_reduces_over_two_nodes_as_published(name: str, kib: int, measured: 
     The median of the two directions is compared; 512 KiB on B200 is left out, its runs differ by a factor of two.
     From 256 MiB up NCCL sums inside the switch (NVLS), which is not modelled: 512 MiB come out 46 % too slow.
     """
-    time = all_reduce_time(kib * KIB, ranks=16, gpu=gpu(name), speed=speed("vllm"))
+    time = all_reduce_time(kib * KIB, **on(name, 16))
     assert float(time) == pytest.approx(measured * US, rel=0.3)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog
-from parplan.commands import CONFIG_FILE, DIALECTS, HUB_ID, Launch, announced_length, launch, node_count
+from parplan.commands import CONFIG_FILE, DIALECTS, HUB_ID, Launch, announced_length, launch
 from parplan.layout import Layout
 from parplan.memory import Settings
 from parplan.planner import evaluate
@@ -228,21 +228,20 @@ def test_slurm_starts_one_task_per_gpu() -> None:
     assert read(serve, "trtllm") | {"--tp_size": "16", "--ep_size": "16"} == read(serve, "trtllm")
 
 
-@given(
-    tensor=st.integers(1, 32),
-    pipeline=st.integers(1, 9),
-    data=st.integers(1, 16),
-    node=st.sampled_from([1, 4, 8]),
+@pytest.mark.parametrize(
+    ("layout", "nodes"), [(Layout(data=8, pipeline=3, expert=8), 4), (Layout(data=9, expert=9), 3)]
 )
-def test_nodes_hold_the_same_number_of_gpus_and_no_tensor_group_straddles(
-    tensor: int, pipeline: int, data: int, node: int
-) -> None:
-    layout = Layout(tensor=tensor, pipeline=pipeline, data=data)
-    nodes = node_count(layout, node=node)
-    each, left = divmod(layout.gpus, nodes)
-    assert left == 0
-    assert each <= node
-    assert each % tensor == 0 or tensor % each == 0
+def test_every_node_starts_whole_data_ranks(layout: Layout, nodes: int) -> None:
+    """24 GPUs in data ranks of three: four nodes of six. Three nodes of eight would cut data ranks in two."""
+    found = launched(problem("vllm", model=DEEPSEEK, gpu="h200-sxm"), layout)
+    local = [int(read(command, "vllm")["--data-parallel-size-local"]) for command in found.commands]
+    assert local == [layout.data // nodes] * nodes
+
+
+def test_the_stages_of_sglang_fill_nodes_evenly() -> None:
+    """Its ranks of a node follow from --nnodes: whole stages, or equal parts of one."""
+    found = launched(problem("sglang", model=DEEPSEEK, gpu="h200-sxm"), Layout(data=6, pipeline=4, expert=6))
+    assert len(found.commands) == 4
 
 
 def test_experts_whole_or_cut() -> None:

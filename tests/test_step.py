@@ -20,6 +20,7 @@ from parplan.matrices import expert_work, experts_touched
 from parplan.mixers import Compressed, GroupedQuery, Recurrent
 from parplan.placement import Placement
 from parplan.problem import chosen_precision
+from parplan.seating import Group
 from parplan.step import BOUNDS, Step, decode_step, drafter, prefill_step, waiting_share
 from parplan.transformer import Experts, Transformer
 from parplan.work import all_stages, stage_weight_bytes
@@ -85,6 +86,11 @@ def gpu(name: str = "h100-sxm", *, faster: float = 1.0) -> Gpu:
     return known.model_copy(update=rates | {"peaks": peaks})
 
 
+def running(speed: SpeedProfile) -> Engine:
+    """An engine at some rates."""
+    return engine("ideal").model_copy(update={"speed": speed})
+
+
 def decode(
     name: str = LLAMA,
     *,
@@ -101,7 +107,7 @@ def decode(
     return decode_step(
         transformer,
         at=Placement(
-            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by).speed
+            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by)
         ),
         batch=batch,
         length=length,
@@ -124,7 +130,7 @@ def prefill(
     return prefill_step(
         transformer,
         at=Placement(
-            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by).speed
+            stored(transformer, weights=weights), layout or Layout(tensor=8), on or gpu(), engine(by)
         ),
         tokens=tokens,
         prior=prior,
@@ -163,13 +169,11 @@ def test_an_a100_has_no_fp8_arithmetic() -> None:
 
 
 def test_four_bits_on_hopper_compute_in_sixteen() -> None:
-    at = Placement(stored(model(GPT_OSS)), Layout(), gpu("h100-sxm"), engine("vllm").speed)
+    at = Placement(stored(model(GPT_OSS)), Layout(), gpu("h100-sxm"), engine("vllm"))
     assert at.arithmetic("routed_experts") == "bf16"
-    blackwell = Placement(stored(model(GPT_OSS)), Layout(), gpu("b200-sxm"), engine("vllm").speed)
+    blackwell = Placement(stored(model(GPT_OSS)), Layout(), gpu("b200-sxm"), engine("vllm"))
     assert blackwell.arithmetic("routed_experts") == "fp8", "MXFP4 weights take inputs of eight bits"
-    nvfp4 = Placement(
-        stored(model(QWEN_MOE), weights="nvfp4"), Layout(), gpu("b200-sxm"), engine("vllm").speed
-    )
+    nvfp4 = Placement(stored(model(QWEN_MOE), weights="nvfp4"), Layout(), gpu("b200-sxm"), engine("vllm"))
     assert nvfp4.arithmetic("routed_experts") == "fp4"
 
 
@@ -180,7 +184,7 @@ def test_the_higher_the_peak_the_less_of_it_is_reached() -> None:
         update={"feeding": 1 / 7.0e15, "compute": dict.fromkeys(("bf16",), 0.87)}
     )
     for name, reached in (("a100-sxm-80", 0.83), ("h100-sxm", 0.76), ("b200-sxm", 0.65)):
-        at = Placement(stored(model(LLAMA)), Layout(), gpu(name), speed)
+        at = Placement(stored(model(LLAMA)), Layout(), gpu(name), running(speed))
         assert at.product_rate("attention") == pytest.approx(reached * gpu(name).peaks["bf16"], rel=0.015)
         assert at.attention_rate == pytest.approx(gpu(name).peaks["bf16"] * at.fed)
 
@@ -192,7 +196,7 @@ def test_experts_scaled_by_blocks_are_read_more_slowly() -> None:
     def kept(component: Component, *, weights: str, on: str = "h200-sxm") -> float:
         precision = stored(model(QWEN_MOE), weights=weights)
         slow, fast = (
-            Placement(precision, Layout(), gpu(on), speed).weight_bandwidth(component)
+            Placement(precision, Layout(), gpu(on), running(speed)).weight_bandwidth(component)
             for speed in (slowed, known)
         )
         return float(slow / fast)
@@ -226,7 +230,7 @@ def test_scales_by_the_block_cost_the_same_in_a_graph_and_outside() -> None:
         (prefill_step, {"tokens": 100, "prior": 0}),
     ):
         slow, fast = (
-            step(transformer, at=Placement(precision, Layout(tensor=8), gpu(), one), **load).launch
+            step(transformer, at=Placement(precision, Layout(tensor=8), gpu(), running(one)), **load).launch
             for one in (dear, free)
         )
         products = (
@@ -501,7 +505,7 @@ def test_whole_experts_are_quicker_than_slices() -> None:
     whole, slices = (
         prefill_step(
             transformer,
-            at=Placement(stored(transformer), Layout(tensor=8, expert=expert), gpu(), even),
+            at=Placement(stored(transformer), Layout(tensor=8, expert=expert), gpu(), running(even)),
             tokens=8192,
             prior=0,
         )
@@ -514,7 +518,7 @@ def test_grouped_products_as_published() -> None:
     """DeepGEMM README of 2025-02, H800: four experts of 8192 tokens each, 1297 and 1099 TFLOP/s in their two products,
     together 1223; with 256 tokens each 932 and 815. What the fit to whole deployments makes of it is slower."""
     experts = Experts(count=4, chosen=1, inputs=7168, width=2048)
-    at = Placement(stored(model(DEEPSEEK)), Layout(), gpu("h800-sxm"), engine("sglang").speed)
+    at = Placement(stored(model(DEEPSEEK)), Layout(), gpu("h800-sxm"), engine("sglang"))
     for tokens, measured in ((8192, 1223e12), (256, 890e12)):
         work = expert_work(experts, at=at, tokens=4 * tokens)
         reached = 2 * 4 * tokens * experts.expert_parameters / float(np.squeeze(work.compute))
@@ -524,13 +528,49 @@ def test_grouped_products_as_published() -> None:
 def test_tokens_cross_the_network_once_per_node_in_prefill() -> None:
     """32 GPUs on four nodes, eight experts: a token reaches 7.2 groups, but 2.7 of the three other nodes."""
     hopper, speed = gpu(), engine("ideal").speed
+    group, node = Group(ranks=32, near=8), Group(ranks=8, near=8)
     message, crossing = 1e9 * 32 * (1 - (31 / 32) ** 8), 1e9 * 3 * (1 - (3 / 4) ** 8)
-    once = forwarded_all_to_all_time(message, crossing=crossing, ranks=32, gpu=hopper, speed=speed)
-    each = all_to_all_time(message, ranks=32, gpu=hopper, speed=speed)
+    once = forwarded_all_to_all_time(message, crossing=crossing, group=group, gpu=hopper, speed=speed)
+    each = all_to_all_time(message, group=group, gpu=hopper, speed=speed)
     assert once == pytest.approx(crossing / 50e9)
     assert each == pytest.approx(message * 24 / 32 / 50e9)
-    inside = forwarded_all_to_all_time(1e9, crossing=0.0, ranks=8, gpu=hopper, speed=speed)
-    assert inside == pytest.approx(float(all_to_all_time(1e9, ranks=8, gpu=hopper, speed=speed)))
+    inside = forwarded_all_to_all_time(1e9, crossing=0.0, group=node, gpu=hopper, speed=speed)
+    assert inside == pytest.approx(float(all_to_all_time(1e9, group=node, gpu=hopper, speed=speed)))
+
+
+@pytest.mark.parametrize("expert", [1, 8])
+def test_stages_inside_a_node_push_the_experts_apart(expert: int) -> None:
+    """DP8 PP2 on two nodes: vLLM seats the stages of a data rank side by side, so that tokens cross to half of the
+    experts; with stages outermost hidden states cross instead, which is less."""
+    layout = Layout(data=8, pipeline=2, expert=expert)
+    transformer, known = model(DEEPSEEK), engine("vllm")
+    inside, across = (
+        decode_step(
+            transformer,
+            at=Placement(stored(transformer), layout, gpu(), by),
+            batch=512,
+            length=2048,
+        )
+        for by in (known.model_copy(update={"name": "stages-outermost"}), known)
+    )
+    assert across.all_to_all > 1.3 * inside.all_to_all
+    assert across.send < inside.send
+    assert across.total > inside.total
+    assert across.linear == inside.linear
+
+
+def test_drafts_are_made_where_the_last_stage_sits() -> None:
+    """The ranks of one stage are as far apart as those of the whole pipeline."""
+    known = engine("vllm")
+    transformer = model(DEEPSEEK)
+    layout = Layout(data=8, pipeline=2, expert=8)
+    far, near = (
+        decode_step(
+            transformer, at=Placement(stored(transformer), layout, gpu(), by), batch=512, length=2048, draft=1
+        ).draft
+        for by in (known, known.model_copy(update={"name": "stages-outermost"}))
+    )
+    assert far > near
 
 
 def test_half_a_batch_hides_messages_between_nodes_only() -> None:
@@ -542,7 +582,7 @@ def test_half_a_batch_hides_messages_between_nodes_only() -> None:
         hidden, shown = (
             decode_step(
                 transformer,
-                at=Placement(stored(transformer), layout, gpu(), speed),
+                at=Placement(stored(transformer), layout, gpu(), running(speed)),
                 batch=256 * gpus,
                 length=2050,
             )

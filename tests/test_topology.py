@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from parplan import catalog
-from parplan.collectives import fast_domain
 from parplan.commands import launch
 from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.planner import evaluate
 from parplan.scenario import Scenario, problem_of
-from parplan.topology import NETWORK, node_count, seated_apart, seats, traffic
+from parplan.seating import Seating, fast_domain, numbering
+from parplan.topology import NETWORK, seats, traffic
 
 H100 = catalog.gpus()["h100-sxm"]
 RACK = catalog.gpus()["gb200-nvl72"]
@@ -61,8 +61,8 @@ def test_which_link_carries_what() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "size"), [(H100, 8), (RACK, 72), (CARD, CARD.node)])
-def test_a_box_is_what_the_fast_link_joins(gpu: object, size: int) -> None:
-    assert fast_domain(gpu) == size  # type: ignore[arg-type]
+def test_a_box_is_what_the_fast_link_joins(gpu: Gpu, size: int) -> None:
+    assert fast_domain(gpu) == size
 
 
 STAGED = Layout(data=6, pipeline=2, expert=6)
@@ -90,7 +90,7 @@ def test_nodes_are_those_of_the_commands_and_sit_whole_in_what_joins_them(
 ) -> None:
     found = seats(layout, gpu=gpu, engine=engine)
     nodes = [[seat for seat in found if seat.node == node] for node in range(found[-1].node + 1)]
-    assert len(nodes) == node_count(layout, node=gpu.node)
+    assert len(nodes) == Seating(layout, gpu, numbering(engine)).nodes
     assert {len(node) for node in nodes} == {layout.gpus // len(nodes)}
     if gpu.domain >= gpu.node:
         assert all(len({seat.box for seat in node}) == 1 for node in nodes)
@@ -112,14 +112,16 @@ def test_twelve_gpus_of_a_rack_are_three_nodes_in_one_nvlink_domain_as_the_comma
     assert len(commands) == found[-1].node + 1 == 3
 
 
-def test_where_an_engine_seats_ranks_apart_from_what_is_priced_it_is_said() -> None:
+def test_who_sits_apart_sends_over_the_network() -> None:
     """Sixteen GPUs in two nodes: data ranks outermost send experts' tokens, stages outermost hidden states."""
     layout = Layout(data=8, pipeline=2, expert=8)
     assert over(layout, engine="vllm") == {"EP": ("NVLink", NETWORK), "PP": ("NVLink",)}
     assert over(layout, engine="sglang") == {"EP": ("NVLink",), "PP": (NETWORK,)}
-    said = seated_apart(layout, gpu=H100, engine="vllm")
-    assert f"EP crosses {NETWORK}" in said
-    assert said.endswith("the times assume that PP does.")
-    assert seated_apart(layout, gpu=H100, engine="sglang") == ""
-    assert seated_apart(layout, gpu=RACK, engine="vllm") == ""
-    assert seated_apart(Layout(tensor=8, pipeline=2), gpu=H100, engine="vllm") == ""
+    assert over(layout, "gb200-nvl72", engine="vllm") == {"EP": ("NVLink",), "PP": ("NVLink",)}
+
+
+def test_context_ranks_and_ranks_that_cut_a_sequence_speak_among_themselves() -> None:
+    assert over(Layout(tensor=8, context=2), engine="ideal")["CP"] == (NETWORK,)
+    assert over(Layout(tensor=4, context=2), engine="ideal")["CP"] == ("NVLink",)
+    assert over(Layout(tensor=16, decode_context=4))["DCP"] == ("NVLink",)
+    assert over(Layout(tensor=16, decode_context=16))["DCP"] == ("NVLink", NETWORK)

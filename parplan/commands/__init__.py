@@ -32,7 +32,7 @@ from parplan.mixers import Compressed
 from parplan.objections import BY_NAME
 from parplan.planner import case_of, evaluate
 from parplan.problem import Problem
-from parplan.topology import node_count
+from parplan.seating import numbering
 from parplan.units import Array
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "Launch",
     "announced_length",
     "launch",
-    "node_count",
 ]
 
 _VLLM_KV = {"bf16": "bfloat16", "fp8": "fp8"}
@@ -113,6 +112,7 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
         problem=problem,
         layout=layout,
         checkpoint=source,
+        order=numbering(engine.family),
         kv=_kv_name(problem, published=source.published, names=dialect.kv),
         utilization=problem.settings.utilization if own else None,
         **told_apart(problem, layout=layout, engine=engine, planned=memory.slots if own else None),

@@ -11,7 +11,7 @@ from parplan.formats import LINEAR, Component, Format
 from parplan.layout import Cuts, Layout
 from parplan.memory import Memory
 from parplan.problem import Problem
-from parplan.topology import node_count
+from parplan.seating import Order, Seating
 from parplan.units import Bytes, gib
 
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -63,6 +63,8 @@ class Start:
     problem: Problem
     layout: Layout
     checkpoint: Checkpoint
+    order: Order
+    """The order in which the engine numbers ranks."""
     kv: str | None
     """The engine's name of the KV format. None: the engine's own choice is the right one."""
     utilization: float | None
@@ -80,7 +82,7 @@ class Start:
     @property
     def nodes(self) -> int:
         """Nodes of one replica."""
-        return node_count(self.layout, node=self.problem.gpu.node)
+        return int(Seating(self.layout, self.problem.gpu, self.order).nodes)
 
     @property
     def copies(self) -> int:

@@ -253,7 +253,7 @@ UNWISE: tuple[Rule, ...] = (
             & _fits_one_node(c)
         ),
         lambda c: (
-            f"{whole(c.layout.pipeline)} stages reach over several nodes, but the model and the cache of all "
+            f"With {whole(c.layout.pipeline)} stages it reaches over several nodes, but the model and the cache of all "
             f"{c.workload.concurrency:,} requests fit into one node of {c.gpu.node}."
         ),
         lambda c: (

@@ -15,7 +15,6 @@ from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.report import in_one_line
 from parplan.scenario import CUTS, Answer, Scenario, plan
-from parplan.topology import seated_apart
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, plain
@@ -126,8 +125,6 @@ def _ranks(found: Plan, problem: Problem) -> None:
             topology.carried(found.layout, gpu=gpu, engine=engine), columns=["Cut", "Sends", "Over, one way"]
         )
         st.table(rows, border="horizontal", hide_index=True, alt="Which link carries what")
-        if apart := seated_apart(found.layout, gpu=gpu, engine=engine):
-            st.caption(plain(apart))
 
 
 def _commands(found: Plan, answer: Answer) -> None:

@@ -62,7 +62,7 @@ class Run:
     def at(self) -> Placement:
         """The same as steps take it."""
         run = self.deployment
-        return Placement(run.precision, run.layout, self.gpu, run.engine.speed)
+        return Placement(run.precision, run.layout, self.gpu, run.engine)
 
 
 @dataclass(frozen=True)
