@@ -316,7 +316,7 @@ def test_a_win_within_the_error_is_said_to_be_one() -> None:
 
 
 def test_a_clear_win_and_one_by_gpus_are_not_said_to_be_within_the_error() -> None:
-    far = plan(Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="bf16", concurrency=32, budget=16))
+    far = plan(Scenario(model=LLAMA, objective="latency"))
     fewer = plan(Scenario(model=LLAMA))
     bound = plan(Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", engine="ideal"))
     for answer in (far, fewer, bound):

@@ -141,16 +141,33 @@ def test_what_is_unwise_is_a_warning(model: str, layout: Layout, rule: str) -> N
         ("gb200-nvl72", Layout(tensor=2, pipeline=2), True),
         ("gb200-nvl72", Layout(tensor=4, pipeline=3), True),  # three trays of four, one NVLink domain
         ("gb200-nvl72", Layout(tensor=8, pipeline=9), True),
-        ("gb200-nvl72", Layout(tensor=8, pipeline=10), False),
+        ("gb200-nvl72", Layout(tensor=8, pipeline=10), False),  # needless
         ("l40s", Layout(tensor=2, pipeline=2), False),  # PCIe: no fast domain to be inside of
     ],
 )
-def test_stages_are_inside_wherever_all_their_gpus_share_fast_links(
+def test_stages_are_inside_wherever_several_have_room_among_fast_links(
     gpu: str, layout: Layout, *, inside: bool
 ) -> None:
     found = rules_broken(problem("meta-llama/Meta-Llama-3.1-405B", "fp8", gpu=gpu), layout)
     assert ("pipeline-inside" in found) == inside
     assert not {"pipeline-inside", "pipeline-needless"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("layout", "fix"),
+    [
+        (Layout(tensor=4, pipeline=4), "Use TP8 and PP2."),  # two of the four stages in each node
+        (Layout(tensor=4, pipeline=3), "Use TP8 and PP2."),  # a node has room for two of the three
+        (Layout(tensor=8, pipeline=2), ""),
+    ],
+    ids=str,
+)
+def test_stages_of_a_model_larger_than_a_node_are_as_wide_as_the_node(layout: Layout, fix: str) -> None:
+    large = problem("meta-llama/Meta-Llama-3.1-405B", "bf16")
+    found = [one for one in objections(case_for(large, layout)) if one.rule == "pipeline-inside"]
+    assert [one.fix for one in found] == [fix] * bool(fix)
+    if fix:
+        assert found[0].reason.startswith(f"2 of the {layout.pipeline} stages sit inside one fast domain")
 
 
 def test_fp8_on_a_gpu_without_fp8_is_weight_only() -> None:

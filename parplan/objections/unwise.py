@@ -1,6 +1,7 @@
 """What starts, and is a poor choice or deserves a word."""
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from parplan.objections.counts import (
     whole_experts_fix,
     widest_tensor,
 )
+from parplan.seating import numbering
 from parplan.units import Array, counted, written_share, written_time
 
 CLEAR_GAIN = 0.10
@@ -110,14 +112,29 @@ def _fits_one_node(case: Case) -> Any:
     return shrunk <= room
 
 
+def _needless(case: Case) -> Any:
+    """Where stages reach over several nodes though one would do."""
+    several = (case.layout.pipeline > 1) & (case.layout.gpus > joined_gpus(case.gpu)) & (case.gpu.domain > 1)
+    return np.asarray(several) & _fits_one_node(case)
+
+
 def _target(case: Case) -> float:
     """The tightest time target, seconds."""
     return min(case.workload.tpot or np.inf, case.workload.ttft or np.inf)
 
 
+def _stages_inside(case: Case) -> Any:
+    """Stages that one domain of fast links has room for, side by side as the engine numbers them."""
+    order = numbering(case.engine.family)
+    stage = prod(getattr(case.layout, cut) for cut in order[: order.index("pipeline")])
+    return np.minimum(np.maximum(case.gpu.domain // stage, 1), case.layout.pipeline)
+
+
 def _inside_reason(case: Case) -> str:
     """Why not stages inside a domain: what the formulas say of them, where they praise them, is borne out by nobody."""
-    inside = f"The {whole(case.layout.pipeline)} stages sit inside one fast domain"
+    stages, together = whole(case.layout.pipeline), whole(_stages_inside(case))
+    which = f"The {stages}" if stages == together else f"{together} of the {stages}"
+    inside = f"{which} stages sit inside one fast domain"
     if case.staged_gain < LEAST_GAIN:
         return (
             f"{inside}: there tensor parallelism works on every token with all GPUs at once, while in stages a token "
@@ -132,9 +149,11 @@ def _inside_reason(case: Case) -> str:
 
 def _inside_fix(case: Case) -> str:
     """The tensor width that replaces stages inside a domain, or replicas where none does."""
-    asked = whole(case.layout.tensor * case.layout.pipeline)
-    widest = widest_tensor(case, limit=asked)
-    return f"Use TP{widest} and PP1." if widest > whole(case.layout.tensor) else "Use PP1 and replicas."
+    tensor, domain = whole(case.layout.tensor), case.gpu.domain
+    gpus = tensor * whole(case.layout.pipeline)
+    widest = widest_tensor(case, limit=min(gpus, domain))
+    left = -(-gpus // widest) if 2 * widest > domain else 1
+    return f"Use TP{widest} and PP{left}." if widest > tensor else "Use PP1 and replicas."
 
 
 def _slots(case: Case) -> int:
@@ -238,7 +257,7 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "pipeline-inside",
         "warning",
-        lambda c: (c.layout.pipeline > 1) & (c.layout.gpus <= c.gpu.domain),
+        lambda c: (_stages_inside(c) > 1) & ~_needless(c),
         _inside_reason,
         _inside_fix,
         "TensorRT-LLM deciding-model-sharding-strategy.md; measured stages: its perf-overview.md of 1.0",
@@ -246,12 +265,7 @@ UNWISE: tuple[Rule, ...] = (
     Rule(
         "pipeline-needless",
         "warning",
-        lambda c: (
-            (c.layout.pipeline > 1)
-            & (c.layout.gpus > joined_gpus(c.gpu))
-            & (c.gpu.domain > 1)
-            & _fits_one_node(c)
-        ),
+        _needless,
         lambda c: (
             f"With {whole(c.layout.pipeline)} stages it reaches over several nodes, but the model and the cache of all "
             f"{c.workload.concurrency:,} requests fit into one node of {c.gpu.node}."
