@@ -246,13 +246,9 @@ class Answer:
     def leaner(self) -> "Answer | None":
         """The same planned for as many requests at once as the rate keeps in hand. None: without a rate, and where that
         takes no fewer GPUs."""
-        found, asked = self.traffic, self.scenario
-        if (
-            not asked.rate
-            or found is None
-            or not found.replica.bearable
-            or found.at_once >= asked.concurrency
-        ):
+        asked = self.scenario
+        found = self.traffic if asked.rate else None
+        if found is None or not found.replica.bearable or found.at_once >= asked.concurrency:
             return None
         other = plan(asked.model_copy(update={"concurrency": found.at_once}))
         fewer = other.traffic
@@ -263,7 +259,8 @@ class Answer:
     @property
     def leaner_words(self) -> str:
         """That fewer requests at once than were asked for would take fewer GPUs; empty where they would not."""
-        other, found = self.leaner, self.traffic
+        other = self.leaner
+        found = self.traffic if other else None
         if other is None or other.traffic is None or found is None:
             return ""
         fleet, asked = other.traffic, self.scenario.concurrency
