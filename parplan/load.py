@@ -555,11 +555,11 @@ class Load:
 def load(
     arrival_rate: Number,
     *,
-    serving: Serving,
-    layout: Layout,
-    replicas: Count,
+    queue: Queue,
     variation: Number,
     packed: Number,
+    replicas: Count = 1,
+    gpus: Count = 0,
 ) -> Load:
     """What users feel when requests come at random to replicas that share them evenly.
 
@@ -578,32 +578,8 @@ def load(
 
     Args:
         arrival_rate: requests per second over all replicas, [...].
-        serving: of one replica, [..., batches], see `queue`.
-        layout: of one replica, [...].
-        replicas: how many share the requests.
+        queue: one replica in every state.
         variation: standard deviation over mean of the output length: 0 all alike, 1 exponential.
-        packed: see `prompts_per_step`.
-    """
-    one = queue(serving, layout=layout)
-    gpus = replicas * layout.gpus
-    return loaded(arrival_rate, queue=one, variation=variation, packed=packed, replicas=replicas, gpus=gpus)
-
-
-def loaded(
-    arrival_rate: Number,
-    *,
-    queue: Queue,
-    variation: Number,
-    packed: Number,
-    replicas: Count = 1,
-    gpus: Count = 0,
-) -> Load:
-    """The same for replicas whose states are known.
-
-    Args:
-        arrival_rate: requests per second over all replicas, [...].
-        queue: one of them in every state.
-        variation: standard deviation over mean of the output length.
         packed: see `prompts_per_step`.
         replicas: how many share the requests.
         gpus: of all of them; 0: nobody asks.

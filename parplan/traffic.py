@@ -10,7 +10,7 @@ import numpy as np
 
 from parplan.fleet import LATE, VARIATION, rates
 from parplan.layout import Layout
-from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, queue, sustained_rate
+from parplan.load import KNEE_LEAST, Load, Queue, knee_rate, load, prompts_per_step, queue, sustained_rate
 from parplan.planner import Result, picked
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
@@ -67,15 +67,20 @@ class Replica:
     """Prompts one step takes."""
     workload: Workload
 
+    @cached_property
+    def queue(self) -> Queue:
+        """It in every state."""
+        return queue(self.serving, layout=self.layout)
+
     def load(self, rate: Number, *, replicas: int = 1) -> Load:
         """What users feel at an arrival rate that replicas share, requests per second over all of them."""
         return load(
             rate,
-            serving=self.serving,
-            layout=self.layout,
-            replicas=replicas,
+            queue=self.queue,
             variation=VARIATION,
             packed=self.packed,
+            replicas=replicas,
+            gpus=replicas * self.layout.gpus,
         )
 
     @cached_property
@@ -96,7 +101,7 @@ class Replica:
     @cached_property
     def knee(self) -> float:
         """Requests per second up to which few wait for admission, or none for long, see `load.knee_rate`."""
-        return float(knee_rate(queue(self.serving, layout=self.layout), variation=VARIATION))
+        return float(knee_rate(self.queue, variation=VARIATION))
 
     @cached_property
     def rising(self) -> dict[str, tuple[Array, float]]:
