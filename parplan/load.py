@@ -461,8 +461,8 @@ def laws_of_newcomers(queue: Queue) -> tuple[Callable[..., Newcomers], ...]:
 
 @dataclass(frozen=True)
 class Load:
-    """A deployment of replicas that are all alike under random arrivals; percentiles and the knee are looked for when
-    somebody asks. [...]"""
+    """A deployment of replicas that are all alike under random arrivals; percentiles are looked for when somebody asks.
+    [...]"""
 
     arrival_rate: Number
     """Requests per second over all replicas."""
@@ -471,8 +471,6 @@ class Load:
     """GPUs of all replicas."""
     queue: Queue = field(repr=False)
     """One of them."""
-    variation: Number
-    """Standard deviation over mean of the output length."""
     newcomers: Newcomers = field(repr=False)
     """What newcomers to one of them meet, slots apart."""
     waiting: Number
@@ -523,11 +521,6 @@ class Load:
     def wait_p95(self) -> Seconds:
         """The same for 95 of 100 requests."""
         return self._wait(0.95)
-
-    @cached_property
-    def knee_rate(self) -> Number:
-        """Requests per second over all replicas up to which few wait for admission, see `knee_rate`."""
-        return self.replicas * knee_rate(self.queue, variation=self.variation)
 
     def later(self, time: Seconds) -> Number:
         """Share of requests whose first token takes longer than a time."""
@@ -591,7 +584,6 @@ def load(
         replicas=replicas,
         gpus=gpus,
         queue=queue,
-        variation=variation,
         newcomers=newcomers(rate, queue=queue, chance=chance, packed=packed),
         waiting=waiting,
         wait=np.asarray(admission_wait(rate, queue=queue, variation=variation)),

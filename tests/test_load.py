@@ -258,7 +258,6 @@ def test_at_the_knee_one_request_in_twenty_waits(scenario: Scenario, variation: 
     one, knee = queue(replica.serving, layout=replica.layout), replica.knee(variation)
     assert float(found(knee, queue=one, variation=variation)[1]) == pytest.approx(0.05, rel=1e-4)
     before, at, beyond = (replica.load(share * knee, variation=variation) for share in (0.9, 1.0, 1.1))
-    assert float(at.knee_rate) == pytest.approx(knee)
     assert float(before.ttft_p95 / at.ttft_p95) > 0.4
     assert float(beyond.ttft_p95 / at.ttft_p95) > 4
 
@@ -277,7 +276,7 @@ def test_more_slots_bring_the_knee_closer_to_full_load() -> None:
 def test_few_slots_are_loaded_to_half_and_wait_no_longer_than_a_request_takes(slots: int) -> None:
     stay, few = 3.0, queue(even(slots=slots, stay=3.0), layout=Layout())
     at = load(slots / stay / 2, queue=few, variation=1.0, packed=8.0)
-    assert float(at.knee_rate) == pytest.approx(slots / stay / 2)
+    assert float(knee_rate(few, variation=1.0)) == pytest.approx(slots / stay / 2)
     assert float(at.waiting) > 0.05
     exact = erlang_c(slots / 2, servers=slots) * stay / slots / 0.5
     assert float(at.wait_mean) == pytest.approx(exact)
@@ -290,7 +289,6 @@ def test_replicas_share_requests_evenly_and_change_nothing_else() -> None:
     one, five = replica.load(4.0), replica.load(20.0, replicas=5)
     for name in ("utilisation", "in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
         assert getattr(five, name) == pytest.approx(getattr(one, name))
-    assert float(five.knee_rate) == pytest.approx(5 * float(one.knee_rate))
     assert (five.arrival_rate, five.replicas, five.gpus) == (20.0, 5, 10)
 
 
@@ -304,8 +302,10 @@ def test_all_layouts_at_once_agree_with_one_at_a_time() -> None:
         serving = picked(result.serving, shape=result.shape, index=(int(index),))
         one = queue(serving, layout=result.layout.one(int(index)))
         alone = load(rates[index], queue=one, variation=0.5, packed=4.0, replicas=2)
-        for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95", "knee_rate"):
+        for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
             assert np.asarray(getattr(together, name))[index] == pytest.approx(getattr(alone, name), rel=1e-6)
+        knees = knee_rate(every, variation=0.5), knee_rate(one, variation=0.5)
+        assert np.asarray(knees[0])[index] == pytest.approx(knees[1], rel=1e-6)
 
 
 # A simulated engine
