@@ -126,7 +126,9 @@ class Instance(Value):
     network: BytesPerSecondField | None = None
     """One-way network bandwidth to other nodes, per GPU. None: not published, or none."""
     vcpus: int | None = None
+    """Virtual processors. None: not published."""
     ram: BytesField | None = None
+    """Memory of the host. None: not published."""
     price: UsdPerHourField | None = None
     """List price on demand, USD per hour for the whole instance. None: not published."""
     region: str | None = None

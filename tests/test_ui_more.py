@@ -640,7 +640,9 @@ def test_models_are_found_by_name_family_kind_and_size() -> None:
 def test_machines_of_one_provider() -> None:
     page = shown("catalogue", _facts="Instances")
     page.multiselect(key="_only_Provider").set_value(["AWS"])
-    assert set(run(page).dataframe[0].value["Provider"]) == {"AWS"}
+    table = run(page).dataframe[0].value.set_index("Instance")
+    assert set(table["Provider"]) == {"AWS"}
+    assert (table.loc["p5.48xlarge", "vCPUs"], table.loc["p5.48xlarge", "RAM, GiB"]) == (192, 2048)
 
 
 def test_hostile_words_find_nothing_and_break_nothing() -> None:
