@@ -175,6 +175,8 @@ class Result:
     """Rules whose breaking makes a layout impossible: name -> which layouts break it, [layouts]."""
     warnings: Mapping[str, Mask]
     """Rules whose breaking makes a layout unwise: name -> which layouts break it, [layouts]."""
+    fleets: Fleets = field(repr=False, compare=False)
+    """Replicas of each layout for the rate that is asked for; they do not follow from what is asked at once."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -195,12 +197,13 @@ class Result:
         """
         problem = self._asked_for(batch)
         if self._has_slots(batch):
-            same = replace(self, problem=problem, asked=batch)
-            same.__dict__["fleets"] = (
-                self.fleets
-            )  # what a replica bears does not follow from what is asked at once
-            return same
+            return replace(self, problem=problem, asked=batch)
         return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
+
+    def with_targets_of(self, problem: Problem) -> "Result":
+        """What somebody gets who asks for other targets alone."""
+        fleets = fleets_of(problem, layout=self.layout, served=self.serving, shape=self.shape)
+        return replace(self, problem=problem, fleets=fleets)
 
     def asking_each(self, *, most: int) -> Iterator["Result"]:
         """The same for every concurrency of the grid up to one; those that need more slots are judged in one pass."""
@@ -242,23 +245,6 @@ class Result:
     def bought(self) -> Counts:
         """GPUs to buy for one replica, [layouts]."""
         return np.asarray(sold_gpus(self.gpus, gpu=self.problem.gpu))
-
-    @cached_property
-    def fleets(self) -> Fleets:
-        """Replicas of each layout for the rate that is asked for."""
-        problem = self.problem
-
-        def serving(some: Counts) -> Serving:
-            return picked(self.serving, shape=self.shape, index=(some,))
-
-        return Fleets(
-            rate=problem.busiest,
-            gpu=problem.gpu,
-            workload=problem.workload,
-            layout=self.layout,
-            serving=serving,
-            sustained=self.grid(self.serving.requests_per_s)[:, -1],
-        )
 
     @cached_property
     def legal(self) -> Mask:
@@ -509,7 +495,7 @@ def _judged(
 ) -> Result:
     """Layouts of known memory and speed, [layouts, batches], judged."""
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
-    shape = (*layout.shape, concurrency.size)
+    shape = layout.shape[0], concurrency.size
     case = case_of(problem, layout=layout, held=picked(held, shape=shape, index=(slice(None), asked)))
     result = Result(
         problem=problem,
@@ -520,6 +506,25 @@ def _judged(
         serving=served,
         errors=broken(case, severity="error"),
         warnings={},
+        fleets=fleets_of(problem, layout=layout, served=served, shape=shape),
     )
     warnings = broken(replace(case, narrower=result.narrower), severity="warning")
     return replace(result, warnings=warnings)
+
+
+def fleets_of(problem: Problem, *, layout: Layout, served: Serving, shape: tuple[int, int]) -> Fleets:
+    """Replicas of each layout for the rate a problem asks for.
+
+    Args:
+        layout: [layouts].
+        served: their speed, [layouts, batches] or broadcast to it.
+        shape: layouts, batches.
+    """
+    return Fleets(
+        rate=problem.busiest,
+        gpu=problem.gpu,
+        workload=problem.workload,
+        layout=layout,
+        serving=lambda some: picked(served, shape=shape, index=(some,)),
+        sustained=np.broadcast_to(served.requests_per_s, shape)[:, -1],
+    )

@@ -120,7 +120,7 @@ def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
     found: list[tuple[float, str]] = []
     limit = result.problem.workload.tpot
     while len(found) < MOST_FLIPS:
-        tighter = replace(result, problem=_changed(result.problem, tpot=limit))
+        tighter = result.with_targets_of(_changed(result.problem, tpot=limit))
         index = recommended_index(tighter)
         if index is None or not tighter.does_job[index]:
             break
