@@ -1,7 +1,6 @@
 """How the smallest size, and what machines, tokens and requests cost, come about, with the user's own numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from parplan.cost import (
@@ -19,7 +18,7 @@ from parplan.ladder import SURVIVES, Rung
 from parplan.problem import Problem
 from parplan.products import Applied, Explanation, Factor, Given, Part, Term, put, single
 from parplan.replicas import instances_needed
-from parplan.units import Count, Number, TokensPerSecond, Usd
+from parplan.units import Count, TokensPerSecond, Usd
 
 COUNTED = {"output": "output tokens", "input": "prompt tokens", "total": "tokens"}
 """What the cost of a million is spread over."""
@@ -70,20 +69,6 @@ def rung_machines(rung: Rung, purchase: Purchase, *, gpus: int) -> Applied:
     return machines_needed(purchase, replicas=rung.replicas, gpus=gpus)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What machines are given to do, for which they are paid."""
-
-    requests_per_s: Number
-    """Of all replicas on them together."""
-    prompt: Count
-    """Prompt tokens of a mean request."""
-    output: Count
-    """Output tokens of a mean request."""
-    named: str = "requests/s answered"
-    """What the rate is."""
-
-
 def _each_hour(purchase: Purchase, *, price: Usd) -> tuple[Factor, ...]:
     count = purchase.count
     return (
@@ -108,15 +93,14 @@ def hourly_price(paid: Bill, *, needed: Applied) -> Explanation:
     return _spent("USD per hour", paid.cost.per_hour, paid, part)
 
 
-def million_price(paid: Bill, work: Work, *, kind: str) -> Explanation:
+def million_price(paid: Bill, *, kind: str) -> Explanation:
     """USD per million tokens of one kind, all of the bill spread over them.
 
     Args:
         paid: the machines.
-        work: what they do.
         kind: output, input, total.
     """
-    cost = paid.cost
+    cost, work = paid.cost, paid.work
     shown, tokens = {
         "output": (cost.per_million_output, work.output),
         "input": (cost.per_million_input, work.prompt),
@@ -135,13 +119,13 @@ def million_price(paid: Bill, work: Work, *, kind: str) -> Explanation:
     return _spent("USD per million", shown, paid, single(name, product, law=cost_per_million_tokens))
 
 
-def request_price(paid: Bill, work: Work) -> Explanation:
+def request_price(paid: Bill) -> Explanation:
     """USD per request."""
     product = Term(
         (
             *_each_hour(paid.purchase, price=paid.cost.per_hour),
             Factor(SECONDS_PER_HOUR, "seconds an hour", divides=True),
-            Factor(float(work.requests_per_s), work.named, divides=True),
+            Factor(float(paid.work.requests_per_s), paid.work.named, divides=True),
         )
     )
     part = single("the whole bill over requests", product, law=cost_per_request)

@@ -11,7 +11,7 @@ from parplan import catalog
 from parplan.advice import Advice, advise, fleet_verdict
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
-from parplan.cost import Bill, bills, fleets
+from parplan.cost import ANSWERED, BORNE, COME, Bill, Work, bills, fleets
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
@@ -25,7 +25,7 @@ from parplan.problem import Problem, chosen_precision
 from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
-from parplan.units import GIB, MS, counted, written_rate, written_request_rate
+from parplan.units import GIB, MS, Number, counted, written_rate, written_request_rate
 from parplan.workload import OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
@@ -153,6 +153,15 @@ class Scenario(Value):
         """The same on another GPU; a price of one's own stays with the GPU it was given for."""
         return self.model_copy(update={"gpu": gpu} | ({} if gpu == self.gpu else {"gpu_hour": 0.0}))
 
+    def work(self, requests_per_s: Number, *, named: str = ANSWERED) -> Work:
+        """So many of its requests a second, as what machines are paid for.
+
+        Args:
+            requests_per_s: of all replicas on the machines.
+            named: what that rate is.
+        """
+        return Work(requests_per_s, self.prompt, self.output, named)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -213,13 +222,8 @@ class Answer:
         those without a price are left out."""
         if self.traffic is None:
             return ()
-        return bills(
-            self.fleets,
-            replicas=self.traffic.replicas,
-            requests_per_s=rate,
-            prompt=self.scenario.prompt,
-            output=self.scenario.output,
-        )
+        work = self.scenario.work(rate, named=COME if rate == self.scenario.rate else BORNE)
+        return bills(self.fleets, replicas=self.traffic.replicas, work=work)
 
     @property
     def load_words(self) -> str:

@@ -68,16 +68,14 @@ def _needed(answer: Answer, _: Plan) -> Figure:
 
 def paid(answer: Answer) -> Bill | None:
     """The cheapest machines for the replicas planned, always busy with the requests asked for."""
-    best, scenario = answer.advice.recommended, answer.scenario
+    best = answer.advice.recommended
     if best is None:
         return None
     every = (
         bill(
             bought_for(offer.purchase.instance, replicas=answer.replicas, gpus=best.gpus),
             replicas=answer.replicas,
-            requests_per_s=float(offer.plan.serving.requests_per_s) * answer.replicas,
-            prompt=scenario.prompt,
-            output=scenario.output,
+            work=answer.scenario.work(float(offer.plan.serving.requests_per_s) * answer.replicas),
         )
         for offer in answer.advice.offers
     )

@@ -23,7 +23,7 @@ from parplan.load_explanation import (
 )
 from parplan.planner import Plan
 from parplan.products import Explanation
-from parplan.purchase_explanation import Work, machines_needed
+from parplan.purchase_explanation import machines_needed
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
@@ -210,7 +210,7 @@ def _bill(found: Traffic, answer: Answer) -> None:
         alt="Cost of the replicas on the machines that can be rented, cheapest first",
     )
     explain.button(
-        lambda: {machines(one.purchase): bill_explained(one, answer, rate=rate) for one in bills},
+        lambda: {machines(one.purchase): bill_explained(one, answer) for one in bills},
         key="_explain_bill",
         label="Explain these costs",
     )
@@ -220,20 +220,16 @@ def _bill(found: Traffic, answer: Answer) -> None:
     st.caption(f"{terms} {busy} What stands idle is paid for too. {prices.SPREAD} {age}")
 
 
-def bill_explained(paid: Bill, answer: Answer, *, rate: float) -> explain.Figures:
+def bill_explained(paid: Bill, answer: Answer) -> explain.Figures:
     """How the figures of one row of the bill are made.
 
     Args:
         paid: the row.
         answer: whose replicas they are.
-        rate: requests per second of all of them together.
     """
-    scenario = answer.scenario
     gpus = int(answer.traffic.replica.layout.gpus) if answer.traffic else 1
     needed = machines_needed(paid.purchase, replicas=paid.replicas, gpus=gpus)
-    named = "requests/s that come" if rate == scenario.rate else "requests/s the replicas bear"
-    work = Work(rate, scenario.prompt, scenario.output, named)
-    return prices.explained(paid, work, needed=needed, scenario=scenario)
+    return prices.explained(paid, needed=needed, scenario=answer.scenario)
 
 
 def _row(paid: Bill) -> Mapping[str, object]:
