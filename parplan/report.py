@@ -157,7 +157,7 @@ def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
-    together, one = f"{best.gpus * replicas:,}", best.result.problem.workload.one_token
+    together, one = f"{answer.gpus:,}", best.result.problem.workload.one_token
     return [
         ("Layout", str(best.layout)),
         ("GPUs", f"{together}, {best.gpus} per replica" if replicas > 1 else together),
@@ -170,7 +170,7 @@ def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
             "Tokens/s for one user",
             per_token(best) if one else f"{float(serving.tokens_per_s_per_user):,.1f}",
         ),
-        ("Tokens/s, all replicas", f"{float(serving.tokens_per_s) * replicas:,.0f}"),
+        ("Tokens/s, all replicas", f"{answer.tokens_per_s:,.0f}"),
         ("Tokens/s per GPU", f"{float(serving.tokens_per_s_per_gpu):,.0f}"),
         ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
     ]

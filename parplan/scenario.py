@@ -202,6 +202,18 @@ class Answer:
         return self.borne.replicas if self.borne else self.scenario.replicas
 
     @property
+    def gpus(self) -> int:
+        """GPUs of all replicas; 0: nothing runs."""
+        best = self.advice.recommended
+        return best.gpus * self.replicas if best else 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of all replicas with every request at once; 0: nothing runs."""
+        best = self.advice.recommended
+        return float(best.serving.tokens_per_s) * self.replicas if best else 0.0
+
+    @property
     def verdict(self) -> str:
         """The answer in one sentence."""
         best, found = self.advice.recommended, self.borne
