@@ -13,11 +13,11 @@ from parplan.cost import Bill
 from parplan.explanation import engine_sources
 from parplan.export import Json, answer_json
 from parplan.ladder import Rung
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.provenance import Source
-from parplan.scenario import CUTS, SCHEMA, Answer, Scenario, price_terms
+from parplan.scenario import SCHEMA, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED
 from parplan.units import (
     Seconds,
@@ -142,7 +142,7 @@ SHOWN_ABOVE = {
         "prefix",
     ],
     *["ttft", "tpot", "rate", "peak", "discount", "gpu_hour"],
-    *CUTS,
+    *CUT_NAMES,
 }
 """Fields of the scenario that rows of their own are about."""
 PACKED = ("config", "own_gpu")

@@ -16,6 +16,7 @@ from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
 from parplan.instances import Purchase, discounted, next_power_of_two, own_machines, weight_bytes
+from parplan.layout import CUT_NAMES
 from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
@@ -35,8 +36,6 @@ BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
 """Words that stand for something other than a catalogue name."""
 EIGHT_BITS = "fp8"
 """What "auto" makes of weights that are published in 16 bits."""
-CUTS = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
-"""Layout fields a scenario can fix."""
 OVERHEADS = ("activations", "non_torch", "graphs")
 """Overheads that can be taken over from a log."""
 MOST_GPUS = 1152
@@ -464,7 +463,7 @@ def problem_of(scenario: Scenario) -> Problem:
         ),
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
-        fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
+        fixed={name: size for name in CUT_NAMES if (size := getattr(scenario, name))},
         objective=objective_asked_for(scenario),
         replicas=scenario.replicas,
         text_only=text_only,

@@ -6,12 +6,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.logs.quantities import QUANTITIES
 from parplan.logs.reading import Figure, LogFigures
 from parplan.logs.taking import layout_of
 from parplan.memory import Memory, Settings, memory
-from parplan.scenario import CUTS, Scenario, plan, problem_of
+from parplan.scenario import Scenario, plan, problem_of
 from parplan.workload import Workload
 
 
@@ -52,14 +52,14 @@ def laid_out(figures: LogFigures, scenario: Scenario) -> tuple[Scenario, str]:
     best = plan(scenario).advice.recommended
     if best is None:
         return scenario, "the log names no layout, and none runs"
-    whose = "fixed" if any(getattr(scenario, name) for name in CUTS) else "recommended"
-    cuts = {name: int(getattr(best.layout, name)) for name in CUTS}
+    whose = "fixed" if any(getattr(scenario, name) for name in CUT_NAMES) else "recommended"
+    cuts = {name: int(getattr(best.layout, name)) for name in CUT_NAMES}
     return scenario.model_copy(update=cuts), f"as {whose}; the log names no layout"
 
 
 def layout_decided(scenario: Scenario) -> Layout:
     """The layout of one replica; a cut the scenario leaves open is 1."""
-    return Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
+    return Layout(**{name: getattr(scenario, name) or 1 for name in CUT_NAMES})
 
 
 def compared(

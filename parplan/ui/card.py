@@ -10,11 +10,12 @@ from parplan import catalog
 from parplan.choice import best_index, recommended_index
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
+from parplan.layout import CUT_NAMES
 from parplan.links import share_url
 from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.report import in_one_line
-from parplan.scenario import CUTS, Answer, Scenario, plan
+from parplan.scenario import Answer, Scenario, plan
 from parplan.topology import seated_apart
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
@@ -29,7 +30,7 @@ MOST_RIVALS = 200
 
 def show(found: Plan, answer: Answer) -> None:
     """Pictures first, then words, then what to type."""
-    kept = answer.scenario.model_copy(update={name: int(getattr(found.layout, name)) for name in CUTS})
+    kept = answer.scenario.model_copy(update={name: int(getattr(found.layout, name)) for name in CUT_NAMES})
     with st.container(border=True):
         _title(found, answer, kept)
         show_objections(found)
@@ -162,7 +163,7 @@ def _launch(start: Launch) -> None:
 def rivals(found: Plan, result: Result) -> list[int]:
     """Layouts to compare with: the recommended one, or the next best to it; then others, the nearest in size first."""
     same = np.logical_and.reduce(
-        [getattr(result.layout, name) == getattr(found.layout, name) for name in CUTS]
+        [getattr(result.layout, name) == getattr(found.layout, name) for name in CUT_NAMES]
     )
     others = result.legal & ~same
     recommended = recommended_index(result)
@@ -178,7 +179,7 @@ def _free(answer: Answer) -> Result:
     """All layouts, those too that the user's cuts leave out."""
     if not answer.result.problem.fixed:
         return answer.result
-    return plan(answer.scenario.model_copy(update=dict.fromkeys(CUTS, 0))).result
+    return plan(answer.scenario.model_copy(update=dict.fromkeys(CUT_NAMES, 0))).result
 
 
 def _against(found: Plan, answer: Answer) -> None:

@@ -16,12 +16,13 @@ from parplan.cost import COME, Bill, bill, bought_for, energy_per_token, replica
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
 from parplan.instances import purchases
+from parplan.layout import CUT_NAMES
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import machines_needed, replicas_on, token_energy
 from parplan.report import in_one_line
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
+from parplan.scenario import TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, room_for_tools, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
@@ -207,7 +208,7 @@ def short_name(label: str) -> str:
 def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
-    fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
+    fixed = ", ".join(f"{name} {size}" for name in CUT_NAMES if (size := getattr(scenario, name)))
     terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
         terms if terms == others else f"{terms} Other GPUs: {others}",

@@ -14,12 +14,12 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from parplan import catalog
 from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
+from parplan.layout import CUT_NAMES
 from parplan.links import FACTS_KEY, ROW_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
 from parplan.scenario import (
     BY_CONFIG,
     BY_SIZE,
-    CUTS,
     OVERHEADS,
     Scenario,
     leaves_out_towers,
@@ -90,7 +90,7 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
 """Fields rarely used, folded away: label of each, and the step of a number."""
 EMPTY: dict[str, str] = {
     **dict.fromkeys(("ttft", "tpot"), "none"),
-    **dict.fromkeys(("budget", *CUTS, "utilization", "slots", "step_tokens", *OVERHEADS), "auto"),
+    **dict.fromkeys(("budget", *CUT_NAMES, "utilization", "slots", "step_tokens", *OVERHEADS), "auto"),
     "gpu_hour": "list price",
 }
 """Numbers that may be left out, and what their empty fields say then. Links hold the scenario's default instead."""

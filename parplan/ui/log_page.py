@@ -8,8 +8,9 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import logs
+from parplan.layout import CUT_NAMES
 from parplan.logs import Comparison, LogError, LogFigures
-from parplan.scenario import CUTS, Scenario
+from parplan.scenario import Scenario
 from parplan.ui import inputs
 from parplan.ui.figures import room_for_tools
 from parplan.ui.words import plain
@@ -75,7 +76,7 @@ def show() -> None:
 def _told(changes: Mapping[str, object]) -> Scenario | None:
     """The scenario on the left, with what the log says put over it; None where they do not go together."""
     chosen = inputs.scenario()
-    cuts = {name: Scenario.model_fields[name].default for name in CUTS}
+    cuts = {name: Scenario.model_fields[name].default for name in CUT_NAMES}
     try:
         return Scenario.model_validate(
             chosen.model_dump() | (cuts if "tensor" in changes else {}) | dict(changes)
@@ -96,9 +97,11 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
     same = scenario == chosen
     differing = [name for name, value in changes.items() if value != getattr(chosen, name)]
     parts = [
-        f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}" for name in differing if name not in CUTS
+        f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}"
+        for name in differing
+        if name not in CUT_NAMES
     ]
-    if any(name in CUTS for name in differing):
+    if any(name in CUT_NAMES for name in differing):
         parts.append(f"layout: {logs.layout_decided(scenario)}")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
