@@ -16,7 +16,7 @@ from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
 from parplan.instances import Purchase, discounted, next_power_of_two, own_machines, weight_bytes
-from parplan.layout import CUT_NAMES
+from parplan.layout import CUT_NAMES, MOST_GPUS
 from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
@@ -27,7 +27,7 @@ from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
 from parplan.units import GIB, MS, Number, counted, written_rate, written_request_rate
-from parplan.workload import OBJECTIVES, Objective, Workload
+from parplan.workload import MOST_AT_ONCE, OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
 """Version of the link format; raised when a field changes its name or meaning."""
@@ -38,8 +38,6 @@ EIGHT_BITS = "fp8"
 """What "auto" makes of weights that are published in 16 bits."""
 OVERHEADS = ("activations", "non_torch", "graphs")
 """Overheads that can be taken over from a log."""
-MOST_GPUS = 1152
-"""Most GPUs one replica may use: sixteen racks of 72."""
 TRIED_GPUS = 64
 """Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
@@ -48,7 +46,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
 PREDICTED = -1.0
 """Stands for an overhead nobody measured."""
 Overhead = Annotated[float, Field(ge=PREDICTED, le=1000, allow_inf_nan=False)]
-Cut = Annotated[int, Field(ge=0, le=1152)]
+Cut = Annotated[int, Field(ge=0, le=MOST_GPUS)]
 Scale = Annotated[float, Field(ge=SCALE_LIMITS[0], le=SCALE_LIMITS[1], allow_inf_nan=False)]
 
 
@@ -74,7 +72,7 @@ class Scenario(Value):
     """A GPU of your own, packed by `packed_gpu`."""
     engine: str = "vllm"
     """Inference engine whose measured overheads apply; "ideal" is pure roofline."""
-    concurrency: int = Field(default=64, ge=1, le=4096)
+    concurrency: int = Field(default=64, ge=1, le=MOST_AT_ONCE)
     """Requests one replica has in hand at once (the batch)."""
     prompt: int = Field(default=1024, ge=1, le=2_000_000)
     """Prompt tokens of a mean request."""

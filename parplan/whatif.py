@@ -12,11 +12,9 @@ from parplan.mixers import GroupedQuery
 from parplan.planner import Result, picked, solve
 from parplan.problem import Problem
 from parplan.units import Counts, Mask, counted, written_time
-from parplan.workload import Workload
+from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
-MOST_AT_ONCE = 4096
-"""Requests at once up to which recommendations are looked for."""
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 

@@ -15,6 +15,7 @@ from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
 from parplan.units import GIB, MS
 from parplan.whatif import winner_map
+from parplan.workload import MOST_AT_ONCE
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 EXPERTS = Scenario(
@@ -252,7 +253,7 @@ def test_a_cross_stands_where_the_first_token_begins_to_be_late_and_the_target_i
     ttft, tpot = result.grid(result.serving.ttft), result.grid(result.serving.tpot)
     marked = dict(zip(crosses.customdata, crosses.y, strict=True))
     for index in indices:
-        shown = result.concurrency <= charts.MOST_REQUESTS
+        shown = result.concurrency <= MOST_AT_ONCE
         late = np.flatnonzero(shown & (ttft[index] > 2.0))
         name = str(result.layout.one(index))
         assert (name in marked) == bool(late.size)
