@@ -500,9 +500,5 @@ def engine_sources(problem: Problem) -> tuple[Source, ...]:
 
 def speed_sources(problem: Problem) -> tuple[Source, ...]:
     """Where the rates and fixed times come from."""
-    rates = (
-        source
-        for field, source in problem.gpu.sources.items()
-        if any(name in field for name in ("bandwidth", "peaks", "link", "network"))
-    )
+    rates = problem.gpu.sources_of("bandwidth", "peaks", "link", "network")
     return tuple(dict.fromkeys((*rates, *engine_sources(problem))))

@@ -1,5 +1,6 @@
 """GPUs, the links between them, and the machines they are sold in."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -66,6 +67,14 @@ class Gpu(Value):
     note: str = ""
     sources: dict[str, Source]
     """One source per field (or group of fields, joined by commas); a second source is `<field> second`."""
+
+    def sources_of(self, *fields: str) -> tuple[Source, ...]:
+        """Where any of some fields were read."""
+        return tuple(
+            source
+            for named, source in self.sources.items()
+            if not {*re.split(r"[,\s]+", named)}.isdisjoint(fields)
+        )
 
     def arithmetic(self, wanted: Arithmetic) -> Arithmetic:
         """The arithmetic this GPU really runs, and has a peak for, when a format asks for `wanted`."""

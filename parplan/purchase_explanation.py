@@ -37,8 +37,7 @@ def napkin_gpus(problem: Problem, found: Napkin) -> Explanation:
     rest = rounded.value - sum(term.value for term in filled.values())
     terms = filled | {"rounded up to whole GPUs": Term((Factor(rest, "GPUs", by=(rounded,)),))}
     parts = tuple(single(name, term, law=gpus_filled) for name, term in terms.items())
-    sources = tuple(source for field, source in problem.gpu.sources.items() if "memory" in field)
-    return Explanation("GPUs", float(found.gpus), "GPUs", parts, sources)
+    return Explanation("GPUs", float(found.gpus), "GPUs", parts, problem.gpu.sources_of("memory"))
 
 
 def _machines(law: Callable[..., Count], purchase: Purchase, *, replicas: int, gpus: int) -> Applied:
@@ -151,9 +150,8 @@ def token_energy(gpu: Gpu, *, tdp: float, gpus: Count, rate: TokensPerSecond) ->
         Factor(float(rate), "output tokens/s", divides=True),
     )
     part = single("GPUs at their limit", Term(factors), law=energy_per_token)
-    sources = tuple(source for field, source in gpu.sources.items() if "tdp" in field)
     joules = float(energy_per_token(tdp * gpus, rate=rate))
-    return Explanation("J per output token", joules, "J", (part,), sources)
+    return Explanation("J per output token", joules, "J", (part,), gpu.sources_of("tdp"))
 
 
 def replicas_on(paid: Bill, *, gpus: int) -> Explanation:
