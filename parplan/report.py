@@ -97,7 +97,6 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
     workload, model = problem.workload, problem.transformer
     targets = {"first token": workload.ttft, "each token": workload.tpot}
     asked = [f"{name} within {written_time(limit)}" for name, limit in targets.items() if limit]
-    formats = sorted({problem.precision.weights[part].label for part in model.components})
     rate = (
         f"{written_rate(scenario.rate)} on average, {written_rate(scenario.rate * scenario.peak)} at the peak"
     )
@@ -107,7 +106,7 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
             "Parameters",
             f"{model.total_parameters / 1e9:,.1f} billion, {model.active_parameters / 1e9:,.1f} active",
         ),
-        ("Weights", "; ".join(formats)),
+        ("Weights", "; ".join(problem.weight_labels)),
         ("KV cache", problem.precision.kv.label),
         ("GPU", f"{problem.gpu.label}, {written_bytes(problem.gpu.memory)} usable"),
         ("Engine", f"{problem.engine.label}, {problem.engine.versions}"),
@@ -295,11 +294,11 @@ def _priced(answer: Answer) -> str:
 
 def in_one_line(problem: Problem) -> str:
     """What is served, on what, for whom: what a figure without its page has to say."""
-    model, workload, precision = problem.transformer, problem.workload, problem.precision
+    model, workload = problem.transformer, problem.workload
     each = f" in each of {problem.replicas:,} replicas" if problem.replicas > 1 else ""
-    formats = ", ".join(sorted({precision.weights[part].label for part in model.components}))
+    formats = ", ".join(problem.weight_labels)
     return (
-        f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {precision.kv.label}, on "
+        f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {problem.precision.kv.label}, on "
         f"{problem.gpu.label} with {problem.engine.label} {problem.engine.versions}; "
         f"{counted(workload.concurrency, 'request')} at once{each} of {workload.prompt:,} prompt and "
         f"{workload.output:,} output tokens"
