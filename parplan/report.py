@@ -17,7 +17,7 @@ from parplan.layout import CUT_NAMES, Layout
 from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.provenance import Source
-from parplan.scenario import SCHEMA, Answer, Scenario, price_terms
+from parplan.scenario import SCHEMA, UNPRICED, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED
 from parplan.units import (
     Seconds,
@@ -202,7 +202,7 @@ def _load(answer: Answer) -> str:
     said = _bullets((answer.load_words, found.felt, found.replica.words, *leaner, ASSUMED))
     bills = answer.bills(answer.scenario.rate)[:MOST_MACHINES]
     if not bills:
-        return f"{said}\n- No price is known for machines with so many of this GPU."
+        return f"{said}\n- {UNPRICED}"
     return f"{said}\n\n{_table(RENTED, [_rented(one) for one in bills])}"
 
 

@@ -41,6 +41,7 @@ OVERHEADS = ("activations", "non_torch", "graphs")
 TRIED_GPUS = 64
 """Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
+UNPRICED = "No price is known for machines with so many of this GPU."
 
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
 PREDICTED = -1.0
@@ -248,7 +249,7 @@ class Answer:
             return ""
         paid = next(iter(self.bills(self.scenario.rate)), None)
         if paid is None:
-            return "No price is known for machines with so many of this GPU."
+            return UNPRICED
         machine = paid.purchase.instance
         return (
             f"All replicas cost from {paid.cost.per_hour:,.2f} USD/h, {paid.cost.per_million_output:,.2f} USD per "

@@ -25,7 +25,7 @@ from parplan.planner import Plan
 from parplan.products import Explanation
 from parplan.purchase_explanation import machines_needed
 from parplan.report import in_one_line
-from parplan.scenario import Answer, Scenario, price_terms
+from parplan.scenario import UNPRICED, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, room_for_tools, theme
@@ -198,7 +198,7 @@ def _bill(found: Traffic, answer: Answer) -> None:
     rate = found.bearable if at == FULL_LOAD else scenario.rate
     bills = answer.bills(rate)
     if not bills:
-        st.text("No price is known for machines with so many of this GPU.")
+        st.text(UNPRICED)
         return
     room_for_tools()
     st.dataframe(
