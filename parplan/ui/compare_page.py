@@ -34,7 +34,7 @@ LABELS = {
     "tpot": "Target for each token, ms",
     "discount": "Discount, %",
     "gpu_hour": "USD per GPU and hour",
-} | {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
+} | inputs.LABELS
 """Fields as people read them; the others by their own names."""
 LONGEST_VALUE = 40
 """Characters shown of a value."""

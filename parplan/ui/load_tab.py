@@ -34,8 +34,8 @@ from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain, significant
 from parplan.units import counted, either_way, written_share, written_time
 
-ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
-"""Fields moved here: label and step."""
+ASKED = ("rate", "peak")
+"""Fields moved here."""
 ASKED_RATE, FULL_LOAD = "at the mean rate", "fully loaded"
 """What the cost of a token is reckoned at."""
 COLUMNS = {
@@ -98,14 +98,14 @@ def _next(found: Traffic, scenario: Scenario) -> str:
 def _inputs() -> None:
     """The two fields, moved from here; the sidebar's widgets carry them in the link."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        for name, (label, step) in ASKED.items():
+        for name in ASKED:
+            label, step = inputs.FOLDED["Load"][name]
             field = Scenario.model_fields[name]
             st.session_state[f"_load_{name}"] = float(st.session_state.get(name, field.default))
             st.number_input(
                 label,
-                min_value=1.0 if name == "peak" else 0.0,
-                max_value=100.0 if name == "peak" else 100_000.0,
-                step=step,
+                **inputs.limits(name),
+                step=float(step),
                 format="%g",
                 key=f"_load_{name}",
                 on_change=partial(_take, name),

@@ -20,8 +20,6 @@ LONGEST = 1 << 20
 PLACEHOLDER = """INFO 09-19 10:00:01 [gpu_model_runner.py] Model loading took 33.88 GiB memory and 54.25 seconds
 INFO 09-19 10:00:41 [gpu_worker.py] Available KV cache memory: 37.28 GiB
 INFO 09-19 10:00:41 [kv_cache_utils.py] GPU KV cache size: 244,304 tokens"""
-LABELS = {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
-"""What fields are called on the left."""
 FOUND = {
     "Quantity": st.column_config.TextColumn(pinned=True),
     "Value": st.column_config.TextColumn(),
@@ -97,7 +95,7 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
     same = scenario == chosen
     differing = [name for name, value in changes.items() if value != getattr(chosen, name)]
     parts = [
-        f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}"
+        f"{inputs.LABELS.get(name, name)}: {inputs.whole(changes[name])}"
         for name in differing
         if name not in CUT_NAMES
     ]
