@@ -392,7 +392,7 @@ def time_to_first_token(problem: Problem, plan: Plan) -> Explanation:
     one, serving = Pass(problem, plan), plan.serving
     prompt, kept = _prefill(one), problem.workload.tokens_per_step
     chunks, stages = float(prompt.chunks), int(one.layout.pipeline)
-    waited, passes = float(serving.waiting) / float(serving.requests_per_s), 1 + (chunks - 1) / stages
+    waited, passes = float(serving.queued), 1 + (chunks - 1) / stages
     own, shared = float(prompt.latency), float(serving.prefill) * kept
     rest = float(serving.ttft) - waited - own - shared
     noun = f"step{'s' * (passes != 1)} of {written_tokens(problem, chunks)} tokens"
