@@ -164,7 +164,7 @@ def bills(found: Iterable[Purchase], *, replicas: int, work: Work) -> tuple[Bill
     return tuple(one for each in found if (one := bill(each, replicas=replicas, work=work)))
 
 
-def fleets(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
+def purchases_for(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
     """As many of the same machines as replicas need, cheapest first, unpriced last."""
     return cheapest_first(bought_for(one.instance, replicas=replicas, gpus=gpus) for one in found)
 

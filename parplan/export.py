@@ -196,7 +196,7 @@ def load_json(answer: Answer) -> Json | None:
                 name: cost_json(bought, replicas=found.replicas, work=scenario.work(rate))
                 for name, rate in rates.items()
             }
-            for bought in answer.fleets
+            for bought in answer.purchases
         ],
     }
 

@@ -11,7 +11,7 @@ from parplan import catalog
 from parplan.advice import Advice, advise, fleet_verdict
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
-from parplan.cost import ANSWERED, BORNE, COME, Bill, Work, bills, fleets
+from parplan.cost import ANSWERED, BORNE, COME, Bill, Work, bills, purchases_for
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
@@ -217,15 +217,17 @@ class Answer:
         best, found = self.advice.recommended, self.borne
         if best is None or found is None:
             return self.advice.verdict
-        return fleet_verdict(self.result, best, replicas=found.replicas, asked=found.asked, pace=found.pace)
+        return fleet_verdict(
+            self.result, best, replicas=found.replicas, asked=found.rate_words, pace=found.pace
+        )
 
     @property
-    def fleets(self) -> tuple[Purchase, ...]:
+    def purchases(self) -> tuple[Purchase, ...]:
         """Machines for all replicas of `traffic`, cheapest first, unpriced last."""
         if self.traffic is None:
             return ()
         gpus = self.traffic.replica.layout.gpus
-        return fleets(self.advice.purchases, replicas=self.traffic.replicas, gpus=int(gpus))
+        return purchases_for(self.advice.purchases, replicas=self.traffic.replicas, gpus=int(gpus))
 
     def bills(self, rate: float) -> tuple[Bill, ...]:
         """What those machines cost while all replicas together answer so many requests per second, cheapest first;
@@ -233,7 +235,7 @@ class Answer:
         if self.traffic is None:
             return ()
         work = self.scenario.work(rate, named=COME if rate == self.scenario.rate else BORNE)
-        return bills(self.fleets, replicas=self.traffic.replicas, work=work)
+        return bills(self.purchases, replicas=self.traffic.replicas, work=work)
 
     @property
     def load_words(self) -> str:

@@ -198,7 +198,7 @@ class Traffic:
         return self.busiest.tpot
 
     @property
-    def asked(self) -> str:
+    def rate_words(self) -> str:
         """The rate, and its peaks, in words."""
         mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)
         peaks = f" (peaks of {written_rate(peak)})" if peak > mean else ""
@@ -219,10 +219,10 @@ class Traffic:
             shown: replicas the rest of the answer speaks of.
         """
         if not self.replica.bearable:
-            return f"{self.asked}: {self.replica.words}"
+            return f"{self.rate_words}: {self.replica.words}"
         peak = self.busiest.arrival_rate > self.mean.arrival_rate
         return (
-            f"{self.asked}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
+            f"{self.rate_words}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
             f"{'at the peak ' * peak}{written_time(float(self.tpot))} per token.{self._others(shown)}"
         )
 

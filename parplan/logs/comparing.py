@@ -16,7 +16,7 @@ from parplan.workload import Workload
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Pair:
     """One quantity, predicted and logged."""
 
     name: str
@@ -62,9 +62,7 @@ def layout_decided(scenario: Scenario) -> Layout:
     return Layout(**{name: getattr(scenario, name) or 1 for name in CUT_NAMES})
 
 
-def compared(
-    figures: LogFigures, predicted: Memory, *, layout: Layout | None = None
-) -> tuple[Comparison, ...]:
+def compared(figures: LogFigures, predicted: Memory, *, layout: Layout | None = None) -> tuple[Pair, ...]:
     """Predicted beside logged, component by component, for whatever the log states.
 
     A log counts tokens and requests per data-parallel rank, so the prediction's are divided by the ranks. Sums are
@@ -101,7 +99,7 @@ def compared(
         if logged is not None and np.isfinite(value):
             label = QUANTITIES[name].label + (" and recurrent states" if name == "kv" and states else "")
             logged += states if name == "kv" else 0.0
-            rows.append(Comparison(name, label, float(value), logged, figures.found[name]))
+            rows.append(Pair(name, label, float(value), logged, figures.found[name]))
     return tuple(rows)
 
 

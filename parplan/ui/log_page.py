@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from parplan import logs
 from parplan.layout import CUT_NAMES
-from parplan.logs import Comparison, LogError, LogFigures
+from parplan.logs import LogError, LogFigures, Pair
 from parplan.scenario import Scenario
 from parplan.ui import inputs
 from parplan.ui.figures import room_for_tools
@@ -157,7 +157,7 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
     )
 
 
-def _pair(pair: Comparison) -> Mapping[str, object]:
+def _pair(pair: Pair) -> Mapping[str, object]:
     def written(value: float) -> str:
         return replace(pair.figure, value=value).written
 
