@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from parplan.arrays import picked
 from parplan.fleet import LATE, VARIATION, rates
 from parplan.layout import Layout
 from parplan.load import KNEE_LEAST, Load, Queue, knee_rate, load, prompts_per_step, queue, sustained_rate
-from parplan.planner import Result, picked
+from parplan.planner import Result
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
 from parplan.units import (

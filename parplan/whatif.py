@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parplan.arrays import picked
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
 from parplan.mixers import GroupedQuery
-from parplan.planner import Result, picked, solve
+from parplan.planner import Result, solve
 from parplan.problem import Problem
 from parplan.units import Counts, Mask, counted, written_time
 from parplan.workload import MOST_AT_ONCE, Workload

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, plan
+from parplan.arrays import picked
 from parplan.layout import Layout
 from parplan.load import (
     Load,
@@ -25,7 +26,7 @@ from parplan.load import (
     queue,
     sustained_rate,
 )
-from parplan.planner import Result, picked
+from parplan.planner import Result
 from parplan.serving import Prefill, Serving
 from parplan.step import Step
 from parplan.units import Array, Number
