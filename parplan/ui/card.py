@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.choice import best_index, recommended_index
+from parplan.choice import rivals
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
 from parplan.layout import CUT_NAMES
@@ -24,8 +23,6 @@ from parplan.units import GIB, MS, counted, either_way, written_time
 
 STARTABLE = ("vllm", "sglang", "trtllm")
 """Engines to show commands for; the chosen one joins them when it is another version."""
-MOST_RIVALS = 200
-"""Layouts one can compare with."""
 
 
 def show(found: Plan, answer: Answer) -> None:
@@ -158,21 +155,6 @@ def _launch(start: Launch) -> None:
         st.code("\n".join(start.expect), language=None, wrap_lines=True)
     if start.checked:
         st.caption(plain(f"Checked against {start.checked}."))
-
-
-def rivals(found: Plan, result: Result) -> list[int]:
-    """Layouts to compare with: the recommended one, or the next best to it; then others, the nearest in size first."""
-    same = np.logical_and.reduce(
-        [getattr(result.layout, name) == getattr(found.layout, name) for name in CUT_NAMES]
-    )
-    others = result.legal & ~same
-    recommended = recommended_index(result)
-    if recommended is None or not others[recommended]:
-        holding = others & result.holds
-        recommended = best_index(result, among=holding if holding.any() else others)
-    nearest = np.argsort(np.abs(result.gpus - found.gpus), kind="stable")
-    listed = nearest[others[nearest]][:MOST_RIVALS].tolist()
-    return list(dict.fromkeys(listed if recommended is None else [recommended, *listed]))
 
 
 def _free(answer: Answer) -> Result:
