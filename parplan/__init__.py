@@ -12,6 +12,7 @@ __version__ = "0.3.1"
 LAYERS: tuple[str, ...] = (
     # values
     "units",
+    "arrays",
     "provenance",
     "formats",
     "hardware",

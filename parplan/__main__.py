@@ -232,7 +232,7 @@ def run_log(arguments: argparse.Namespace) -> str:
     }
     if "total" in figures.found:
         missing.discard("gpu")
-    found: tuple[logs.Comparison, ...] = ()
+    found: tuple[logs.Pair, ...] = ()
     if not missing:
         decided, whose = logs.laid_out(figures, told)
         layout = logs.layout_decided(decided)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from parplan.layout import CUT_NAMES
+from parplan.layout import CUT_NAMES, FAMILIES
 from parplan.planner import FORBIDDING, Plan, Result
 from parplan.units import Array, Counts, Mask, Seconds
 
@@ -237,6 +237,44 @@ def candidates(result: Result, *, most: int = 7) -> tuple[int, ...]:
     recommended = recommended_index(result)
     extra = () if recommended is None or recommended in working else (recommended,)
     return tuple(sorted((*failing, *working, *extra), key=lambda i: (result.gpus[i], i)))
+
+
+def contrasting(result: Result, *, index: int, own: int | None = None, most: int = 7) -> list[int]:
+    """Layouts worth a curve: one of them, the best of its size in every family, the best of other sizes.
+
+    Args:
+        index: of the one.
+        own: another that is wanted first; left out where it does not run.
+        most: of all of them.
+    """
+    same = result.legal & (result.gpus == result.gpus[index])
+    families = (best_index(result, among=same & (result.families == name)) for name in FAMILIES)
+    others = (other for other in candidates(result) if result.legal[other])
+    runs = own if own is not None and result.legal[own] else None
+    chosen = dict.fromkeys(one for one in (index, runs, *families, *others) if one is not None)
+    return sorted(list(chosen)[:most])
+
+
+def rivals(found: Plan, result: Result, *, most: int = 200) -> list[int]:
+    """Layouts to compare a plan with: the recommended one, or the next best to it; then others, the nearest in size
+    first.
+
+    Args:
+        found: of this or another result.
+        result: whose layouts they are.
+        most: of the others.
+    """
+    same = np.logical_and.reduce(
+        [getattr(result.layout, name) == getattr(found.layout, name) for name in CUT_NAMES]
+    )
+    others = result.legal & ~same
+    recommended = recommended_index(result)
+    if recommended is None or not others[recommended]:
+        holding = others & result.holds
+        recommended = best_index(result, among=holding if holding.any() else others)
+    nearest = np.argsort(np.abs(result.gpus - found.gpus), kind="stable")
+    listed = nearest[others[nearest]][:most].tolist()
+    return list(dict.fromkeys(listed if recommended is None else [recommended, *listed]))
 
 
 def ranking(result: Result) -> Counts:

@@ -65,7 +65,7 @@ def _alike(first: Transformer, second: Transformer) -> bool:
     return first.blocks == second.blocks and first.sequence == second.sequence
 
 
-CUTS = {
+CUT_KINDS = {
     "data": "attention data parallelism",
     "expert": "expert parallelism",
     "pipeline": "pipeline stages",
@@ -78,7 +78,7 @@ CUTS = {
 def unmeasured(layout: Layout, *, engine: str, time: Time) -> Iterator[str]:
     """Kinds of cut in a layout of which no comparable measurement of a time with an engine is in the catalogue."""
     measured = {group.error.cut for group in _groups(engine, time)}
-    return (name for cut, name in CUTS.items() if int(getattr(layout, cut)) > 1 and cut not in measured)
+    return (name for cut, name in CUT_KINDS.items() if int(getattr(layout, cut)) > 1 and cut not in measured)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,9 @@ def _known(problem: Problem, *, layout: Layout, time: Time) -> Known:
     of_model = [error for error in formats if error in alike]
     same = [error for error in of_model if error.gpu == gpu.name]
     on_gpu = [one.error for one in every if one.error.gpu == gpu.name and not one.error.model]
-    cuts = [one.error for one in every if one.error.cut in CUTS and int(getattr(layout, one.error.cut)) > 1]
+    cuts = [
+        one.error for one in every if one.error.cut in CUT_KINDS and int(getattr(layout, one.error.cut)) > 1
+    ]
     elsewhere = [error for error in of_model if not error.gpu]
     nearest = [(error, "of this model there") for error in same] or [
         *((error, f"on {gpu.label}") for error in on_gpu),
@@ -127,7 +129,7 @@ def _known(problem: Problem, *, layout: Layout, time: Time) -> Known:
         weights=bool(formats),
         before=len(stored) > len(formats),
         same=sum(error.rows for error in same),
-        own=(*nearest, *((error, f"with {CUTS[error.cut]}") for error in cuts)),
+        own=(*nearest, *((error, f"with {CUT_KINDS[error.cut]}") for error in cuts)),
     )
 
 

@@ -60,25 +60,42 @@ class Cost:
     """Prompt and output tokens alike."""
 
 
-def cost(price: Usd, *, requests_per_s: Number, prompt: Count, output: Count) -> Cost:
+ANSWERED, COME, BORNE = "requests/s answered", "requests/s that come", "requests/s the replicas bear"
+"""What a rate is that machines are paid for."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What machines are given to do, for which they are paid."""
+
+    requests_per_s: Number
+    """Of all replicas on them together."""
+    prompt: Count
+    """Prompt tokens of a mean request."""
+    output: Count
+    """Output tokens of a mean request."""
+    named: str = ANSWERED
+    """What the rate is."""
+
+
+def cost(price: Usd, *, work: Work) -> Cost:
     """What requests and tokens cost on hardware that is paid by the hour.
 
     Args:
         price: USD per hour of everything that is paid for, idle or not.
-        requests_per_s: what it is given to answer.
-        prompt: prompt tokens of a mean request.
-        output: output tokens of a mean request.
+        work: what it is given to answer.
 
-    >>> found = cost(36.0, requests_per_s=10.0, prompt=300, output=100)
+    >>> found = cost(36.0, work=Work(10.0, prompt=300, output=100))
     >>> [round(usd, 6) for usd in (found.per_million_output, found.per_million_input, found.per_million_tokens)]
     [10.0, 3.333333, 2.5]
     """
+    rate, prompt, output = work.requests_per_s, work.prompt, work.output
     return Cost(
         per_hour=price,
-        per_request=cost_per_request(price, rate=requests_per_s),
-        per_million_output=cost_per_million_tokens(price, rate=requests_per_s * output),
-        per_million_input=cost_per_million_tokens(price, rate=requests_per_s * prompt),
-        per_million_tokens=cost_per_million_tokens(price, rate=requests_per_s * (prompt + output)),
+        per_request=cost_per_request(price, rate=rate),
+        per_million_output=cost_per_million_tokens(price, rate=rate * output),
+        per_million_input=cost_per_million_tokens(price, rate=rate * prompt),
+        per_million_tokens=cost_per_million_tokens(price, rate=rate * (prompt + output)),
     )
 
 
@@ -121,44 +138,33 @@ def bought_for(instance: Instance, *, replicas: int, gpus: int) -> Purchase:
 
 @dataclass(frozen=True)
 class Bill:
-    """Machines, the replicas that run on them, and what their work costs."""
+    """Machines, the replicas that run on them, their work, and what it costs."""
 
     purchase: Purchase
     replicas: int
+    work: Work
     cost: Cost
 
 
-def bill(
-    purchase: Purchase, *, replicas: int, requests_per_s: Number, prompt: Count, output: Count
-) -> Bill | None:
+def bill(purchase: Purchase, *, replicas: int, work: Work) -> Bill | None:
     """What work costs on machines that were bought; None where no price is known.
 
     Args:
         purchase: all of them, paid for whether idle or not.
         replicas: that run on them.
-        requests_per_s: what all replicas together are given to answer.
-        prompt: prompt tokens of a mean request.
-        output: output tokens of a mean request.
+        work: of all replicas together.
     """
     if purchase.price is None:
         return None
-    return Bill(
-        purchase, replicas, cost(purchase.price, requests_per_s=requests_per_s, prompt=prompt, output=output)
-    )
+    return Bill(purchase, replicas, work, cost(purchase.price, work=work))
 
 
-def bills(
-    found: Iterable[Purchase], *, replicas: int, requests_per_s: Number, prompt: Count, output: Count
-) -> tuple[Bill, ...]:
+def bills(found: Iterable[Purchase], *, replicas: int, work: Work) -> tuple[Bill, ...]:
     """The same for several ways to buy; those without a price are left out."""
-    every = (
-        bill(one, replicas=replicas, requests_per_s=requests_per_s, prompt=prompt, output=output)
-        for one in found
-    )
-    return tuple(one for one in every if one)
+    return tuple(one for each in found if (one := bill(each, replicas=replicas, work=work)))
 
 
-def fleets(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
+def purchases_for(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:
     """As many of the same machines as replicas need, cheapest first, unpriced last."""
     return cheapest_first(bought_for(one.instance, replicas=replicas, gpus=gpus) for one in found)
 

@@ -392,7 +392,7 @@ def time_to_first_token(problem: Problem, plan: Plan) -> Explanation:
     one, serving = Pass(problem, plan), plan.serving
     prompt, kept = _prefill(one), problem.workload.tokens_per_step
     chunks, stages = float(prompt.chunks), int(one.layout.pipeline)
-    waited, passes = float(serving.waiting) / float(serving.requests_per_s), 1 + (chunks - 1) / stages
+    waited, passes = float(serving.queued), 1 + (chunks - 1) / stages
     own, shared = float(prompt.latency), float(serving.prefill) * kept
     rest = float(serving.ttft) - waited - own - shared
     noun = f"step{'s' * (passes != 1)} of {written_tokens(problem, chunks)} tokens"
@@ -500,9 +500,5 @@ def engine_sources(problem: Problem) -> tuple[Source, ...]:
 
 def speed_sources(problem: Problem) -> tuple[Source, ...]:
     """Where the rates and fixed times come from."""
-    rates = (
-        source
-        for field, source in problem.gpu.sources.items()
-        if any(name in field for name in ("bandwidth", "peaks", "link", "network"))
-    )
+    rates = problem.gpu.sources_of("bandwidth", "peaks", "link", "network")
     return tuple(dict.fromkeys((*rates, *engine_sources(problem))))

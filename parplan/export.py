@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from parplan.balance import Balance, balance
 from parplan.comparison import TIME_TERMS
-from parplan.cost import bill, energy_per_token
+from parplan.cost import Work, bill, energy_per_token
 from parplan.formats import Precision
 from parplan.instances import Purchase
 from parplan.ladder import Rung
@@ -122,15 +122,9 @@ def machines_json(purchase: Purchase) -> Json:
     }
 
 
-def cost_json(purchase: Purchase, *, replicas: int, requests_per_s: float, scenario: Scenario) -> Json | None:
+def cost_json(purchase: Purchase, *, replicas: int, work: Work) -> Json | None:
     """What requests and tokens cost on machines, each figure all of the cost; None where no price is known."""
-    found = bill(
-        purchase,
-        replicas=replicas,
-        requests_per_s=requests_per_s,
-        prompt=scenario.prompt,
-        output=scenario.output,
-    )
+    found = bill(purchase, replicas=replicas, work=work)
     if found is None:
         return None
     return {
@@ -165,8 +159,7 @@ def rung_json(rung: Rung, *, scenario: Scenario, tdp: float | None) -> Json:
                 "cost": cost_json(
                     offer.purchase,
                     replicas=rung.replicas,
-                    requests_per_s=rung.requests_per_s_of(offer.plan),
-                    scenario=scenario,
+                    work=scenario.work(rung.requests_per_s_of(offer.plan)),
                 ),
             }
             for offer in rung.offers
@@ -200,10 +193,10 @@ def load_json(answer: Answer) -> Json | None:
         "instances": [
             machines_json(bought)
             | {
-                name: cost_json(bought, replicas=found.replicas, requests_per_s=rate, scenario=scenario)
+                name: cost_json(bought, replicas=found.replicas, work=scenario.work(rate))
                 for name, rate in rates.items()
             }
-            for bought in answer.fleets
+            for bought in answer.purchases
         ],
     }
 

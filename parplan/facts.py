@@ -113,11 +113,7 @@ def _of_gpu(name: str) -> tuple[Fact, ...]:
     sizes = {"memory": written(gpu.memory, unit="B"), "memory bandwidth": written(gpu.bandwidth, unit="B/s")}
     found = []
     for fact, fields in GPU_FACTS.items():
-        sources = [
-            source
-            for named, source in gpu.sources.items()
-            if not {*re.split(r"[,\s]+", named)}.isdisjoint(fields)
-        ]
+        sources = gpu.sources_of(*fields)
         today = f"{sizes[fact]} today, {_newest(sources)}" if fact in sizes else _newest(sources)
         found.append(Fact(f"{fact} of {gpu.label}", today, _mark([fields_of[field] for field in fields])))
     return tuple(found)

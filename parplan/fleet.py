@@ -9,7 +9,7 @@ import numpy as np
 from parplan.hardware import Gpu
 from parplan.instances import sizes_sold
 from parplan.layout import Layout
-from parplan.load import KNEE_LEAST, Queue, knee_rate, loaded, prompts_per_step, queue
+from parplan.load import KNEE_LEAST, Queue, knee_rate, load, prompts_per_step, queue
 from parplan.replicas import instances_needed, replicas_needed
 from parplan.serving import Serving
 from parplan.units import Array, Count, Counts, Mask, Number
@@ -55,7 +55,7 @@ def bearable_rate(one: Queue, *, workload: Workload, packed: Number) -> Number:
     while np.any(low < high):
         middle = (low + high + 1) // 2
         rate = np.take_along_axis(every, middle[..., None], axis=-1)[..., 0]
-        found = loaded(rate, queue=one, variation=VARIATION, packed=packed)
+        found = load(rate, queue=one, variation=VARIATION, packed=packed)
         late = found.later(workload.ttft) > LATE if workload.ttft else np.zeros(knee.shape, dtype=bool)
         slow = late | (np.asarray(found.tpot) > (workload.tpot or np.inf))
         low, high = np.where(slow, low, middle), np.where(slow, middle - 1, high)

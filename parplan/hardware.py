@@ -1,5 +1,6 @@
 """GPUs, the links between them, and the machines they are sold in."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -67,6 +68,14 @@ class Gpu(Value):
     sources: dict[str, Source]
     """One source per field (or group of fields, joined by commas); a second source is `<field> second`."""
 
+    def sources_of(self, *fields: str) -> tuple[Source, ...]:
+        """Where any of some fields were read."""
+        return tuple(
+            source
+            for named, source in self.sources.items()
+            if not {*re.split(r"[,\s]+", named)}.isdisjoint(fields)
+        )
+
     def arithmetic(self, wanted: Arithmetic) -> Arithmetic:
         """The arithmetic this GPU really runs, and has a peak for, when a format asks for `wanted`."""
         if wanted == "fp4xfp8" and "fp4" in self.peaks:
@@ -126,7 +135,9 @@ class Instance(Value):
     network: BytesPerSecondField | None = None
     """One-way network bandwidth to other nodes, per GPU. None: not published, or none."""
     vcpus: int | None = None
+    """Virtual processors. None: not published."""
     ram: BytesField | None = None
+    """Memory of the host. None: not published."""
     price: UsdPerHourField | None = None
     """List price on demand, USD per hour for the whole instance. None: not published."""
     region: str | None = None

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from parplan.choice import fewest, first_by, merits, preferred, why_unwise
-from parplan.cost import fleets
+from parplan.cost import purchases_for
 from parplan.hardware import Instance
 from parplan.instances import Purchase, purchases, sizes_sold, surviving
 from parplan.networks import Offer, Speeds, quick_enough
@@ -259,7 +259,7 @@ class _Builder:
 
     def found(self, gpus: int, replicas: int) -> tuple[Purchase, ...]:
         """Machines for so many replicas of so many GPUs, cheapest first."""
-        whole = surviving if self.step.spare else fleets
+        whole = surviving if self.step.spare else purchases_for
         return whole(self.market.one(gpus), replicas=replicas, gpus=gpus)
 
     def none(self) -> Rung:

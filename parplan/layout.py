@@ -23,6 +23,9 @@ CUT_NAMES = {
 GPU_CUTS = ("tensor", "data", "pipeline", "context")
 """Layout fields whose product is the GPUs of a replica; the others divide the work of the same GPUs."""
 
+MOST_GPUS = 1152
+"""Most GPUs one replica may use: sixteen racks of 72."""
+
 
 def replica_gpus(tensor: Cuts, *, data: Cuts, context: Cuts, pipeline: Cuts) -> Any:
     """GPUs of one replica: its cuts multiplied. Expert and decode-context ranks are the same GPUs, counted once.

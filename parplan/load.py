@@ -461,8 +461,8 @@ def laws_of_newcomers(queue: Queue) -> tuple[Callable[..., Newcomers], ...]:
 
 @dataclass(frozen=True)
 class Load:
-    """A deployment of replicas that are all alike under random arrivals; percentiles and the knee are looked for when
-    somebody asks. [...]"""
+    """A deployment of replicas that are all alike under random arrivals; percentiles are looked for when somebody asks.
+    [...]"""
 
     arrival_rate: Number
     """Requests per second over all replicas."""
@@ -471,8 +471,6 @@ class Load:
     """GPUs of all replicas."""
     queue: Queue = field(repr=False)
     """One of them."""
-    variation: Number
-    """Standard deviation over mean of the output length."""
     newcomers: Newcomers = field(repr=False)
     """What newcomers to one of them meet, slots apart."""
     waiting: Number
@@ -524,11 +522,6 @@ class Load:
         """The same for 95 of 100 requests."""
         return self._wait(0.95)
 
-    @cached_property
-    def knee_rate(self) -> Number:
-        """Requests per second over all replicas up to which few wait for admission, see `knee_rate`."""
-        return self.replicas * knee_rate(self.queue, variation=self.variation)
-
     def later(self, time: Seconds) -> Number:
         """Share of requests whose first token takes longer than a time."""
         share = exceeded_beyond(time, bases=self.newcomers.alone, **self.waits)
@@ -555,11 +548,11 @@ class Load:
 def load(
     arrival_rate: Number,
     *,
-    serving: Serving,
-    layout: Layout,
-    replicas: Count,
+    queue: Queue,
     variation: Number,
     packed: Number,
+    replicas: Count = 1,
+    gpus: Count = 0,
 ) -> Load:
     """What users feel when requests come at random to replicas that share them evenly.
 
@@ -578,32 +571,8 @@ def load(
 
     Args:
         arrival_rate: requests per second over all replicas, [...].
-        serving: of one replica, [..., batches], see `queue`.
-        layout: of one replica, [...].
-        replicas: how many share the requests.
+        queue: one replica in every state.
         variation: standard deviation over mean of the output length: 0 all alike, 1 exponential.
-        packed: see `prompts_per_step`.
-    """
-    one = queue(serving, layout=layout)
-    gpus = replicas * layout.gpus
-    return loaded(arrival_rate, queue=one, variation=variation, packed=packed, replicas=replicas, gpus=gpus)
-
-
-def loaded(
-    arrival_rate: Number,
-    *,
-    queue: Queue,
-    variation: Number,
-    packed: Number,
-    replicas: Count = 1,
-    gpus: Count = 0,
-) -> Load:
-    """The same for replicas whose states are known.
-
-    Args:
-        arrival_rate: requests per second over all replicas, [...].
-        queue: one of them in every state.
-        variation: standard deviation over mean of the output length.
         packed: see `prompts_per_step`.
         replicas: how many share the requests.
         gpus: of all of them; 0: nobody asks.
@@ -615,7 +584,6 @@ def loaded(
         replicas=replicas,
         gpus=gpus,
         queue=queue,
-        variation=variation,
         newcomers=newcomers(rate, queue=queue, chance=chance, packed=packed),
         waiting=waiting,
         wait=np.asarray(admission_wait(rate, queue=queue, variation=variation)),

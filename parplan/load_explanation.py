@@ -11,7 +11,6 @@ from parplan.load import (
     knee_rate,
     laws_of_newcomers,
     load,
-    queue,
     sustained_rate,
     token_time,
     utilisation,
@@ -44,7 +43,7 @@ MEDIAN, MOST = 0.5, 0.95
 def _of_one(replica: Replica) -> dict[str, Given]:
     """The replica as `found` and its like are given it."""
     words = f"{replica.slots:,} slots, {written_rate(replica.sustained)} {RATE} with all of them taken"
-    return {"queue": Given(queue(replica.serving, layout=replica.layout), words), "variation": put(VARIATION)}
+    return {"queue": Given(replica.queue, words), "variation": put(VARIATION)}
 
 
 def _sustained(replica: Replica) -> Applied:

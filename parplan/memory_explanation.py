@@ -150,5 +150,4 @@ def _format_sources(problem: Problem) -> tuple[Source, ...]:
 
 def _memory_sources(problem: Problem) -> tuple[Source, ...]:
     """Where the size of the GPU and the engine's overheads come from."""
-    size = (source for field, source in problem.gpu.sources.items() if "memory" in field)
-    return tuple(dict.fromkeys((*size, *engine_sources(problem))))
+    return tuple(dict.fromkeys((*problem.gpu.sources_of("memory"), *engine_sources(problem))))

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from parplan.formats import Arithmetic
 from parplan.hardware import Gpu
+from parplan.layout import MOST_GPUS
 from parplan.packing import packed_json, unpacked_json
 from parplan.provenance import Value
 from parplan.units import (
@@ -42,7 +43,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/-]{0,39}$")]
 Memory = Annotated[BytesField, Field(ge=GIB, le=2.0**44)]
 Rate = Annotated[BytesPerSecondField, Field(ge=1e8, le=1e15)]
 Peak = Annotated[FlopPerSecondField, Field(ge=1e9, le=1e18)]
-Many = Annotated[int, Field(ge=1, le=1152)]
+Many = Annotated[int, Field(ge=1, le=MOST_GPUS)]
 
 
 class OwnGpuError(ValueError):

@@ -1,12 +1,13 @@
 """Every candidate layout at every batch, evaluated in one vectorised call and judged."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
+from parplan.arrays import Values, mapped, picked, unbeaten
 from parplan.fit import most_requests, runnable, short_of_slots
 from parplan.fleet import Fleets
 from parplan.hardware import Gpus, Hardware
@@ -19,51 +20,10 @@ from parplan.search import batches, candidate_layouts, deciding_batches
 from parplan.serving import Serving, serve
 from parplan.units import Array, Counts, Mask, Seconds, counted
 
-Values = TypeVar("Values")
-
 SHORTEST = 1e-9
 """Seconds below which one target is missed like any other: a time over it stays a number."""
 FORBIDDING = ("tensor-spans", "pipeline-inside", "pipeline-needless")
 """Warnings that keep a layout from being recommended while another one does the job."""
-
-
-def mapped(values: Values, change: Callable[[Array], Any]) -> Values:
-    """A result with every array in it changed, nested ones too."""
-    if isinstance(values, np.ndarray):
-        return cast(Values, change(values))
-    if isinstance(values, float | int):
-        return cast(Values, change(np.asarray(values)))
-    if isinstance(values, Mapping):
-        return cast(Values, {name: mapped(part, change) for name, part in values.items()})
-    if is_dataclass(values) and not isinstance(values, type):
-        parts = {field.name: mapped(getattr(values, field.name), change) for field in fields(values)}
-        return cast(Values, type(values)(**parts))
-    return values
-
-
-def picked(values: Values, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Values:
-    """A result at one index: every array in it broadcast to `shape` and indexed."""
-    return mapped(values, partial(_picked, shape=shape, index=index))
-
-
-def _picked(values: Array, *, shape: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    """One array at an index; it is spread first only along axes of which the index takes more than one place."""
-    missing = len(shape) - values.ndim
-    axes = tuple(zip((0,) * missing + values.shape, shape, index, strict=False))
-    if len(index) == len(shape) and all(size == full or isinstance(place, int) for size, full, place in axes):
-        return values[tuple(place if size == full else 0 for size, full, place in axes[missing:])]
-    return np.broadcast_to(values, shape)[index]
-
-
-def unbeaten(x: Array, y: Array) -> Any:
-    """Indices of the points that no other point beats on both x and y, from the largest x down.
-
-    >>> unbeaten(np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 5.0, 4.0, 0.5])).tolist()
-    [0, 2, 1]
-    """
-    order = np.lexsort((-y, -x))
-    best_before = np.maximum.accumulate(np.append(-np.inf, y[order][:-1]))
-    return order[y[order] > best_before]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +135,8 @@ class Result:
     """Rules whose breaking makes a layout impossible: name -> which layouts break it, [layouts]."""
     warnings: Mapping[str, Mask]
     """Rules whose breaking makes a layout unwise: name -> which layouts break it, [layouts]."""
+    fleets: Fleets = field(repr=False, compare=False)
+    """Replicas of each layout for the rate that is asked for; they do not follow from what is asked at once."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -195,12 +157,13 @@ class Result:
         """
         problem = self._asked_for(batch)
         if self._has_slots(batch):
-            same = replace(self, problem=problem, asked=batch)
-            same.__dict__["fleets"] = (
-                self.fleets
-            )  # what a replica bears does not follow from what is asked at once
-            return same
+            return replace(self, problem=problem, asked=batch)
         return judged(problem, layout=self.layout, concurrency=deciding_batches(problem))
+
+    def with_targets_of(self, problem: Problem) -> "Result":
+        """What somebody gets who asks for other targets alone."""
+        fleets = fleets_of(problem, layout=self.layout, served=self.serving, shape=self.shape)
+        return replace(self, problem=problem, fleets=fleets)
 
     def asking_each(self, *, most: int) -> Iterator["Result"]:
         """The same for every concurrency of the grid up to one; those that need more slots are judged in one pass."""
@@ -242,23 +205,6 @@ class Result:
     def bought(self) -> Counts:
         """GPUs to buy for one replica, [layouts]."""
         return np.asarray(sold_gpus(self.gpus, gpu=self.problem.gpu))
-
-    @cached_property
-    def fleets(self) -> Fleets:
-        """Replicas of each layout for the rate that is asked for."""
-        problem = self.problem
-
-        def serving(some: Counts) -> Serving:
-            return picked(self.serving, shape=self.shape, index=(some,))
-
-        return Fleets(
-            rate=problem.busiest,
-            gpu=problem.gpu,
-            workload=problem.workload,
-            layout=self.layout,
-            serving=serving,
-            sustained=self.grid(self.serving.requests_per_s)[:, -1],
-        )
 
     @cached_property
     def legal(self) -> Mask:
@@ -509,7 +455,7 @@ def _judged(
 ) -> Result:
     """Layouts of known memory and speed, [layouts, batches], judged."""
     asked = int(np.searchsorted(concurrency, problem.workload.concurrency))
-    shape = (*layout.shape, concurrency.size)
+    shape = layout.shape[0], concurrency.size
     case = case_of(problem, layout=layout, held=picked(held, shape=shape, index=(slice(None), asked)))
     result = Result(
         problem=problem,
@@ -520,6 +466,25 @@ def _judged(
         serving=served,
         errors=broken(case, severity="error"),
         warnings={},
+        fleets=fleets_of(problem, layout=layout, served=served, shape=shape),
     )
     warnings = broken(replace(case, narrower=result.narrower), severity="warning")
     return replace(result, warnings=warnings)
+
+
+def fleets_of(problem: Problem, *, layout: Layout, served: Serving, shape: tuple[int, int]) -> Fleets:
+    """Replicas of each layout for the rate a problem asks for.
+
+    Args:
+        layout: [layouts].
+        served: their speed, [layouts, batches] or broadcast to it.
+        shape: layouts, batches.
+    """
+    return Fleets(
+        rate=problem.busiest,
+        gpu=problem.gpu,
+        workload=problem.workload,
+        layout=layout,
+        serving=lambda some: picked(served, shape=shape, index=(some,)),
+        sustained=np.broadcast_to(served.requests_per_s, shape)[:, -1],
+    )

@@ -42,6 +42,12 @@ class Problem:
         return self.workload.concurrency * self.replicas
 
     @property
+    def weight_labels(self) -> tuple[str, ...]:
+        """Formats the model's weights are stored in, as people read them."""
+        weights = self.precision.weights
+        return tuple(sorted({weights[part].label for part in self.transformer.components}))
+
+    @property
     def counts_fleets(self) -> bool:
         """Whether layouts are compared by what the replicas for a rate cost, not by one replica."""
         return self.objective == "cost" and self.busiest > 0

@@ -1,7 +1,6 @@
 """How the smallest size, and what machines, tokens and requests cost, come about, with the user's own numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from parplan.cost import (
@@ -19,7 +18,7 @@ from parplan.ladder import SURVIVES, Rung
 from parplan.problem import Problem
 from parplan.products import Applied, Explanation, Factor, Given, Part, Term, put, single
 from parplan.replicas import instances_needed
-from parplan.units import Count, Number, TokensPerSecond, Usd
+from parplan.units import Count, TokensPerSecond, Usd
 
 COUNTED = {"output": "output tokens", "input": "prompt tokens", "total": "tokens"}
 """What the cost of a million is spread over."""
@@ -38,8 +37,7 @@ def napkin_gpus(problem: Problem, found: Napkin) -> Explanation:
     rest = rounded.value - sum(term.value for term in filled.values())
     terms = filled | {"rounded up to whole GPUs": Term((Factor(rest, "GPUs", by=(rounded,)),))}
     parts = tuple(single(name, term, law=gpus_filled) for name, term in terms.items())
-    sources = tuple(source for field, source in problem.gpu.sources.items() if "memory" in field)
-    return Explanation("GPUs", float(found.gpus), "GPUs", parts, sources)
+    return Explanation("GPUs", float(found.gpus), "GPUs", parts, problem.gpu.sources_of("memory"))
 
 
 def _machines(law: Callable[..., Count], purchase: Purchase, *, replicas: int, gpus: int) -> Applied:
@@ -70,20 +68,6 @@ def rung_machines(rung: Rung, purchase: Purchase, *, gpus: int) -> Applied:
     return machines_needed(purchase, replicas=rung.replicas, gpus=gpus)
 
 
-@dataclass(frozen=True)
-class Work:
-    """What machines are given to do, for which they are paid."""
-
-    requests_per_s: Number
-    """Of all replicas on them together."""
-    prompt: Count
-    """Prompt tokens of a mean request."""
-    output: Count
-    """Output tokens of a mean request."""
-    named: str = "requests/s answered"
-    """What the rate is."""
-
-
 def _each_hour(purchase: Purchase, *, price: Usd) -> tuple[Factor, ...]:
     count = purchase.count
     return (
@@ -108,15 +92,14 @@ def hourly_price(paid: Bill, *, needed: Applied) -> Explanation:
     return _spent("USD per hour", paid.cost.per_hour, paid, part)
 
 
-def million_price(paid: Bill, work: Work, *, kind: str) -> Explanation:
+def million_price(paid: Bill, *, kind: str) -> Explanation:
     """USD per million tokens of one kind, all of the bill spread over them.
 
     Args:
         paid: the machines.
-        work: what they do.
         kind: output, input, total.
     """
-    cost = paid.cost
+    cost, work = paid.cost, paid.work
     shown, tokens = {
         "output": (cost.per_million_output, work.output),
         "input": (cost.per_million_input, work.prompt),
@@ -135,13 +118,13 @@ def million_price(paid: Bill, work: Work, *, kind: str) -> Explanation:
     return _spent("USD per million", shown, paid, single(name, product, law=cost_per_million_tokens))
 
 
-def request_price(paid: Bill, work: Work) -> Explanation:
+def request_price(paid: Bill) -> Explanation:
     """USD per request."""
     product = Term(
         (
             *_each_hour(paid.purchase, price=paid.cost.per_hour),
             Factor(SECONDS_PER_HOUR, "seconds an hour", divides=True),
-            Factor(float(work.requests_per_s), work.named, divides=True),
+            Factor(float(paid.work.requests_per_s), paid.work.named, divides=True),
         )
     )
     part = single("the whole bill over requests", product, law=cost_per_request)
@@ -167,9 +150,8 @@ def token_energy(gpu: Gpu, *, tdp: float, gpus: Count, rate: TokensPerSecond) ->
         Factor(float(rate), "output tokens/s", divides=True),
     )
     part = single("GPUs at their limit", Term(factors), law=energy_per_token)
-    sources = tuple(source for field, source in gpu.sources.items() if "tdp" in field)
     joules = float(energy_per_token(tdp * gpus, rate=rate))
-    return Explanation("J per output token", joules, "J", (part,), sources)
+    return Explanation("J per output token", joules, "J", (part,), gpu.sources_of("tdp"))
 
 
 def replicas_on(paid: Bill, *, gpus: int) -> Explanation:

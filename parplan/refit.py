@@ -104,35 +104,30 @@ def measured_seconds(cells: Cells, column: str) -> float:
 def curve_of(rows: Sequence[tuple[Cells, Deployment, Gpu, Workload]]) -> Curve:
     """Rows of one deployment, side by side."""
     _, run, gpu, _ = rows[0]
-    capacity = [
-        float(
-            np.squeeze(
-                memory(
-                    run.transformer,
-                    run.precision,
-                    layout=at.layout,
-                    gpu=gpu,
-                    engine=run.engine,
-                    workload=load,
-                    concurrency=load.concurrency,
-                ).capacity
-            )
-        )
-        for _, at, _, load in rows
-    ]
     loads: dict[str, Any] = {
         name: np.array([getattr(load, name) for *_, load in rows], dtype=float)
         for name in ("prompt", "output")
     }
+    layout, workload = Layout.stack([at.layout for _, at, _, _ in rows]), Workload.model_construct(**loads)
+    concurrency = np.array([load.concurrency for *_, load in rows], dtype=float)
+    held = memory(
+        run.transformer,
+        run.precision,
+        layout=layout,
+        gpu=gpu,
+        engine=run.engine,
+        workload=workload,
+        concurrency=concurrency,
+    )
     return Curve(
         transformer=run.transformer,
         precision=run.precision,
         gpu=gpu,
         engine=run.engine,
-        layout=Layout.stack([at.layout for _, at, _, _ in rows]),
-        workload=Workload.model_construct(**loads),
-        concurrency=np.array([load.concurrency for *_, load in rows], dtype=float),
-        capacity=np.array(capacity),
+        layout=layout,
+        workload=workload,
+        concurrency=concurrency,
+        capacity=np.broadcast_to(held.capacity, concurrency.shape),
         polled=np.array([steps_between_looks(cells.get("flags", "")) for cells, *_ in rows]),
         measured={
             column: np.array([measured_seconds(cells, column) for cells, *_ in rows])

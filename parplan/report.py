@@ -13,11 +13,11 @@ from parplan.cost import Bill
 from parplan.explanation import engine_sources
 from parplan.export import Json, answer_json
 from parplan.ladder import Rung
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.provenance import Source
-from parplan.scenario import CUTS, SCHEMA, Answer, Scenario, price_terms
+from parplan.scenario import SCHEMA, UNPRICED, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED
 from parplan.units import (
     Seconds,
@@ -97,7 +97,6 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
     workload, model = problem.workload, problem.transformer
     targets = {"first token": workload.ttft, "each token": workload.tpot}
     asked = [f"{name} within {written_time(limit)}" for name, limit in targets.items() if limit]
-    formats = sorted({problem.precision.weights[part].label for part in model.components})
     rate = (
         f"{written_rate(scenario.rate)} on average, {written_rate(scenario.rate * scenario.peak)} at the peak"
     )
@@ -107,7 +106,7 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
             "Parameters",
             f"{model.total_parameters / 1e9:,.1f} billion, {model.active_parameters / 1e9:,.1f} active",
         ),
-        ("Weights", "; ".join(formats)),
+        ("Weights", "; ".join(problem.weight_labels)),
         ("KV cache", problem.precision.kv.label),
         ("GPU", f"{problem.gpu.label}, {written_bytes(problem.gpu.memory)} usable"),
         ("Engine", f"{problem.engine.label}, {problem.engine.versions}"),
@@ -142,7 +141,7 @@ SHOWN_ABOVE = {
         "prefix",
     ],
     *["ttft", "tpot", "rate", "peak", "discount", "gpu_hour"],
-    *CUTS,
+    *CUT_NAMES,
 }
 """Fields of the scenario that rows of their own are about."""
 PACKED = ("config", "own_gpu")
@@ -157,7 +156,7 @@ def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
-    together, one = f"{best.gpus * replicas:,}", best.result.problem.workload.one_token
+    together, one = f"{answer.gpus:,}", best.result.problem.workload.one_token
     return [
         ("Layout", str(best.layout)),
         ("GPUs", f"{together}, {best.gpus} per replica" if replicas > 1 else together),
@@ -170,7 +169,7 @@ def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
             "Tokens/s for one user",
             per_token(best) if one else f"{float(serving.tokens_per_s_per_user):,.1f}",
         ),
-        ("Tokens/s, all replicas", f"{float(serving.tokens_per_s) * replicas:,.0f}"),
+        ("Tokens/s, all replicas", f"{answer.tokens_per_s:,.0f}"),
         ("Tokens/s per GPU", f"{float(serving.tokens_per_s_per_gpu):,.0f}"),
         ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
     ]
@@ -203,7 +202,7 @@ def _load(answer: Answer) -> str:
     said = _bullets((answer.load_words, found.felt, found.replica.words, *leaner, ASSUMED))
     bills = answer.bills(answer.scenario.rate)[:MOST_MACHINES]
     if not bills:
-        return f"{said}\n- No price is known for machines with so many of this GPU."
+        return f"{said}\n- {UNPRICED}"
     return f"{said}\n\n{_table(RENTED, [_rented(one) for one in bills])}"
 
 
@@ -295,11 +294,11 @@ def _priced(answer: Answer) -> str:
 
 def in_one_line(problem: Problem) -> str:
     """What is served, on what, for whom: what a figure without its page has to say."""
-    model, workload, precision = problem.transformer, problem.workload, problem.precision
+    model, workload = problem.transformer, problem.workload
     each = f" in each of {problem.replicas:,} replicas" if problem.replicas > 1 else ""
-    formats = ", ".join(sorted({precision.weights[part].label for part in model.components}))
+    formats = ", ".join(problem.weight_labels)
     return (
-        f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {precision.kv.label}, on "
+        f"{model.name.rpartition('/')[2]}, weights {formats}, KV cache {problem.precision.kv.label}, on "
         f"{problem.gpu.label} with {problem.engine.label} {problem.engine.versions}; "
         f"{counted(workload.concurrency, 'request')} at once{each} of {workload.prompt:,} prompt and "
         f"{workload.output:,} output tokens"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parplan.choice import INDISTINCT, best_index, filled, merits
-from parplan.layout import Layout
+from parplan.layout import GPU_CUTS, Layout
 from parplan.planner import Plan, Result
 from parplan.units import Array, counted, either_way, written_share, written_time
 
@@ -34,9 +34,8 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
     if not best.does_job:
         return None
     does = result.does_job & (np.arange(result.shape[0]) != best.index)
-    cuts = ("tensor", "data", "pipeline", "context")
     other = np.logical_or.reduce(
-        [getattr(result.layout, name) != getattr(best.layout, name) for name in cuts]
+        [getattr(result.layout, name) != getattr(best.layout, name) for name in GPU_CUTS]
     )
     index = best_index(result, among=does & other if (does & other).any() else does)
     if index is None:

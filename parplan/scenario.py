@@ -11,11 +11,12 @@ from parplan import catalog
 from parplan.advice import Advice, advise, fleet_verdict
 from parplan.calibration import SCALE_LIMITS, Engine
 from parplan.confidence import Confidence, confidence, tpot_error
-from parplan.cost import Bill, bills, fleets
+from parplan.cost import ANSWERED, BORNE, COME, Bill, Work, bills, purchases_for
 from parplan.formats import Precision
 from parplan.hardware import Gpu, Instance
 from parplan.hub import transformer_of_size
 from parplan.instances import Purchase, discounted, next_power_of_two, own_machines, weight_bytes
+from parplan.layout import CUT_NAMES, MOST_GPUS
 from parplan.memory import Settings
 from parplan.objections import starts
 from parplan.own_gpu import OWN, unpacked_gpu
@@ -25,8 +26,8 @@ from parplan.problem import Problem, chosen_precision
 from parplan.provenance import Value
 from parplan.traffic import Traffic, traffic_asked_for
 from parplan.transformer import Transformer
-from parplan.units import GIB, MS, counted, written_rate, written_request_rate
-from parplan.workload import OBJECTIVES, Objective, Workload
+from parplan.units import GIB, MS, Number, counted, written_rate, written_request_rate
+from parplan.workload import MOST_AT_ONCE, OBJECTIVES, Objective, Workload
 
 SCHEMA = 1
 """Version of the link format; raised when a field changes its name or meaning."""
@@ -35,21 +36,18 @@ BY_SIZE, BY_CONFIG, NATIVE, AUTO = "size", "config", "native", "auto"
 """Words that stand for something other than a catalogue name."""
 EIGHT_BITS = "fp8"
 """What "auto" makes of weights that are published in 16 bits."""
-CUTS = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
-"""Layout fields a scenario can fix."""
 OVERHEADS = ("activations", "non_torch", "graphs")
 """Overheads that can be taken over from a log."""
-MOST_GPUS = 1152
-"""Most GPUs one replica may use: sixteen racks of 72."""
 TRIED_GPUS = 64
 """Most GPUs tried when the user sets no limit."""
 BILLION = 1e9
+UNPRICED = "No price is known for machines with so many of this GPU."
 
 Milliseconds = Annotated[float, Field(ge=0, le=3_600_000, allow_inf_nan=False)]
 PREDICTED = -1.0
 """Stands for an overhead nobody measured."""
 Overhead = Annotated[float, Field(ge=PREDICTED, le=1000, allow_inf_nan=False)]
-Cut = Annotated[int, Field(ge=0, le=1152)]
+Cut = Annotated[int, Field(ge=0, le=MOST_GPUS)]
 Scale = Annotated[float, Field(ge=SCALE_LIMITS[0], le=SCALE_LIMITS[1], allow_inf_nan=False)]
 
 
@@ -75,7 +73,7 @@ class Scenario(Value):
     """A GPU of your own, packed by `packed_gpu`."""
     engine: str = "vllm"
     """Inference engine whose measured overheads apply; "ideal" is pure roofline."""
-    concurrency: int = Field(default=64, ge=1, le=4096)
+    concurrency: int = Field(default=64, ge=1, le=MOST_AT_ONCE)
     """Requests one replica has in hand at once (the batch)."""
     prompt: int = Field(default=1024, ge=1, le=2_000_000)
     """Prompt tokens of a mean request."""
@@ -153,6 +151,15 @@ class Scenario(Value):
         """The same on another GPU; a price of one's own stays with the GPU it was given for."""
         return self.model_copy(update={"gpu": gpu} | ({} if gpu == self.gpu else {"gpu_hour": 0.0}))
 
+    def work(self, requests_per_s: Number, *, named: str = ANSWERED) -> Work:
+        """So many of its requests a second, as what machines are paid for.
+
+        Args:
+            requests_per_s: of all replicas on the machines.
+            named: what that rate is.
+        """
+        return Work(requests_per_s, self.prompt, self.output, named)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -193,33 +200,42 @@ class Answer:
         return self.borne.replicas if self.borne else self.scenario.replicas
 
     @property
+    def gpus(self) -> int:
+        """GPUs of all replicas; 0: nothing runs."""
+        best = self.advice.recommended
+        return best.gpus * self.replicas if best else 0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of all replicas with every request at once; 0: nothing runs."""
+        best = self.advice.recommended
+        return float(best.serving.tokens_per_s) * self.replicas if best else 0.0
+
+    @property
     def verdict(self) -> str:
         """The answer in one sentence."""
         best, found = self.advice.recommended, self.borne
         if best is None or found is None:
             return self.advice.verdict
-        return fleet_verdict(self.result, best, replicas=found.replicas, asked=found.asked, pace=found.pace)
+        return fleet_verdict(
+            self.result, best, replicas=found.replicas, asked=found.rate_words, pace=found.pace
+        )
 
     @property
-    def fleets(self) -> tuple[Purchase, ...]:
+    def purchases(self) -> tuple[Purchase, ...]:
         """Machines for all replicas of `traffic`, cheapest first, unpriced last."""
         if self.traffic is None:
             return ()
         gpus = self.traffic.replica.layout.gpus
-        return fleets(self.advice.purchases, replicas=self.traffic.replicas, gpus=int(gpus))
+        return purchases_for(self.advice.purchases, replicas=self.traffic.replicas, gpus=int(gpus))
 
     def bills(self, rate: float) -> tuple[Bill, ...]:
         """What those machines cost while all replicas together answer so many requests per second, cheapest first;
         those without a price are left out."""
         if self.traffic is None:
             return ()
-        return bills(
-            self.fleets,
-            replicas=self.traffic.replicas,
-            requests_per_s=rate,
-            prompt=self.scenario.prompt,
-            output=self.scenario.output,
-        )
+        work = self.scenario.work(rate, named=COME if rate == self.scenario.rate else BORNE)
+        return bills(self.purchases, replicas=self.traffic.replicas, work=work)
 
     @property
     def load_words(self) -> str:
@@ -235,7 +251,7 @@ class Answer:
             return ""
         paid = next(iter(self.bills(self.scenario.rate)), None)
         if paid is None:
-            return "No price is known for machines with so many of this GPU."
+            return UNPRICED
         machine = paid.purchase.instance
         return (
             f"All replicas cost from {paid.cost.per_hour:,.2f} USD/h, {paid.cost.per_million_output:,.2f} USD per "
@@ -246,13 +262,9 @@ class Answer:
     def leaner(self) -> "Answer | None":
         """The same planned for as many requests at once as the rate keeps in hand. None: without a rate, and where that
         takes no fewer GPUs."""
-        found, asked = self.traffic, self.scenario
-        if (
-            not asked.rate
-            or found is None
-            or not found.replica.bearable
-            or found.at_once >= asked.concurrency
-        ):
+        asked = self.scenario
+        found = self.traffic if asked.rate else None
+        if found is None or not found.replica.bearable or found.at_once >= asked.concurrency:
             return None
         other = plan(asked.model_copy(update={"concurrency": found.at_once}))
         fewer = other.traffic
@@ -263,7 +275,8 @@ class Answer:
     @property
     def leaner_words(self) -> str:
         """That fewer requests at once than were asked for would take fewer GPUs; empty where they would not."""
-        other, found = self.leaner, self.traffic
+        other = self.leaner
+        found = self.traffic if other else None
         if other is None or other.traffic is None or found is None:
             return ""
         fleet, asked = other.traffic, self.scenario.concurrency
@@ -451,7 +464,7 @@ def problem_of(scenario: Scenario) -> Problem:
         ),
         settings=settings_of(scenario),
         budget=scenario.budget or default_budget(transformer, precision, gpu=gpu),
-        fixed={name: size for name in CUTS if (size := getattr(scenario, name))},
+        fixed={name: size for name in CUT_NAMES if (size := getattr(scenario, name))},
         objective=objective_asked_for(scenario),
         replicas=scenario.replicas,
         text_only=text_only,

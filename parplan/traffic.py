@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
+from parplan.arrays import picked
 from parplan.fleet import LATE, VARIATION, rates
 from parplan.layout import Layout
-from parplan.load import KNEE_LEAST, Load, knee_rate, load, prompts_per_step, queue, sustained_rate
-from parplan.planner import Result, picked
+from parplan.load import KNEE_LEAST, Load, Queue, knee_rate, load, prompts_per_step, queue, sustained_rate
+from parplan.planner import Result
 from parplan.replicas import replicas_needed
 from parplan.serving import Serving
 from parplan.units import (
@@ -67,15 +68,20 @@ class Replica:
     """Prompts one step takes."""
     workload: Workload
 
+    @cached_property
+    def queue(self) -> Queue:
+        """It in every state."""
+        return queue(self.serving, layout=self.layout)
+
     def load(self, rate: Number, *, replicas: int = 1) -> Load:
         """What users feel at an arrival rate that replicas share, requests per second over all of them."""
         return load(
             rate,
-            serving=self.serving,
-            layout=self.layout,
-            replicas=replicas,
+            queue=self.queue,
             variation=VARIATION,
             packed=self.packed,
+            replicas=replicas,
+            gpus=replicas * self.layout.gpus,
         )
 
     @cached_property
@@ -96,7 +102,7 @@ class Replica:
     @cached_property
     def knee(self) -> float:
         """Requests per second up to which few wait for admission, or none for long, see `load.knee_rate`."""
-        return float(knee_rate(queue(self.serving, layout=self.layout), variation=VARIATION))
+        return float(knee_rate(self.queue, variation=VARIATION))
 
     @cached_property
     def rising(self) -> dict[str, tuple[Array, float]]:
@@ -193,7 +199,7 @@ class Traffic:
         return self.busiest.tpot
 
     @property
-    def asked(self) -> str:
+    def rate_words(self) -> str:
         """The rate, and its peaks, in words."""
         mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)
         peaks = f" (peaks of {written_rate(peak)})" if peak > mean else ""
@@ -214,10 +220,10 @@ class Traffic:
             shown: replicas the rest of the answer speaks of.
         """
         if not self.replica.bearable:
-            return f"{self.asked}: {self.replica.words}"
+            return f"{self.rate_words}: {self.replica.words}"
         peak = self.busiest.arrival_rate > self.mean.arrival_rate
         return (
-            f"{self.asked}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
+            f"{self.rate_words}: {counted(self.replicas, 'replica')}, {counted(int(self.busiest.gpus), 'GPU')}; "
             f"{'at the peak ' * peak}{written_time(float(self.tpot))} per token.{self._others(shown)}"
         )
 

@@ -12,11 +12,11 @@ from parplan.advice import verdict
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, runnable
 from parplan.instances import purchases, sequence_bytes, weight_bytes
-from parplan.layout import CUT_NAMES, GPU_CUTS
+from parplan.layout import CUT_NAMES, GPU_CUTS, MOST_GPUS
 from parplan.objections import largest_percent
 from parplan.planner import Plan, judged
 from parplan.problem import Problem
-from parplan.scenario import CUTS, MOST_GPUS, Answer, Scenario, offers, problem_of
+from parplan.scenario import Answer, Scenario, offers, problem_of
 from parplan.search import candidate_layouts, deciding_batches
 from parplan.units import counted
 
@@ -141,7 +141,7 @@ def _smaller_share(answer: Answer) -> tuple[Alternatives, ...]:
 
 def _recut(scenario: Scenario) -> tuple[Alternatives, ...]:
     """The nearest sizes of each cut the user fixed, below and above, others as they are; all free where none does."""
-    fixed = [name for name in CUTS if getattr(scenario, name)]
+    fixed = [name for name in CUT_NAMES if getattr(scenario, name)]
     single = tuple(
         (
             (

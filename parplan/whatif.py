@@ -5,18 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parplan.arrays import picked
 from parplan.choice import INDISTINCT, candidates, recommended_index
 from parplan.disaggregation import pools
 from parplan.layout import Layout
 from parplan.mixers import GroupedQuery
-from parplan.planner import Result, picked, solve
+from parplan.planner import Result, solve
 from parplan.problem import Problem
 from parplan.units import Counts, Mask, counted, written_time
-from parplan.workload import Workload
+from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
-MOST_AT_ONCE = 4096
-"""Requests at once up to which recommendations are looked for."""
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
@@ -120,7 +119,7 @@ def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
     found: list[tuple[float, str]] = []
     limit = result.problem.workload.tpot
     while len(found) < MOST_FLIPS:
-        tighter = replace(result, problem=_changed(result.problem, tpot=limit))
+        tighter = result.with_targets_of(_changed(result.problem, tpot=limit))
         index = recommended_index(tighter)
         if index is None or not tighter.does_job[index]:
             break

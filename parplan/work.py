@@ -5,7 +5,7 @@ Shapes: a layout's fields broadcast to [...]; functions that look at pipeline st
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def _layers(sequence: tuple[int, ...], depths: NDArray[np.int64]) -> Array:
     return np.asarray(np.diff(before[stage_bounds(len(sequence), pipeline=depths)], axis=-2))
 
 
-@cache
+@lru_cache(maxsize=2048)
 def _kinds_of_stage(sequence: tuple[int, ...], depth: int) -> tuple[int, ...]:
     """The first stage of each kind of a pipeline: by its layers, and by being the first or the last one."""
     layers = _layers(sequence, np.array([depth]))[0]

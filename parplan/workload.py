@@ -15,6 +15,8 @@ OBJECTIVES: dict[Objective, str] = {
     "latency": "at the lowest latency",
 }
 """What makes one layout better than another, of those that hold every request and meet the targets; in words."""
+MOST_AT_ONCE = 4096
+"""Most requests one replica may be asked to have in hand."""
 Target = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from parplan.choice import AGAINST, candidates, passed_over
+from parplan.choice import AGAINST, candidates, contrasting, passed_over
 from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
 from parplan.ui import charts, map_chart
-from parplan.ui.curves_tab import MOST_DRAWN, compared
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
 from parplan.units import GIB, MS
 from parplan.whatif import winner_map
+from parplan.workload import MOST_AT_ONCE
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 EXPERTS = Scenario(
@@ -64,7 +64,7 @@ def test_curves_have_the_colour_and_marker_of_their_family_and_the_chosen_one_is
 ) -> None:
     result, best = experts.result, experts.advice.recommended
     assert best is not None
-    indices = compared(experts, best)
+    indices = contrasting(experts.result, index=best.index)
     drawn = named(
         charts.curves(
             result,
@@ -173,14 +173,15 @@ def test_a_bar_stands_for_its_layout_and_the_ticked_one_is_bold() -> None:
 def test_a_ticked_layout_is_framed_on_the_frontier_and_thick_in_curves(experts: Answer) -> None:
     result, best = experts.result, experts.advice.recommended
     assert best is not None
-    own = next(int(i) for i in np.flatnonzero(result.legal)[::-1] if i not in compared(experts, best))
+    drawn_anyway = contrasting(result, index=best.index)
+    own = next(int(i) for i in np.flatnonzero(result.legal)[::-1] if i not in drawn_anyway)
     frame = named(charts.frontier(result, chosen=best.index, ticked=own, theme=LIGHT))["Ticked"]
     layout = str(result.layout.one(own))
     assert frame.x[0] == result.at_asked(result.serving.tokens_per_s_per_user)[own]
     assert frame.customdata[0] == layout
-    indices = compared(experts, best, own=own)
+    indices = contrasting(result, index=best.index, own=own)
     assert {own, best.index} <= set(indices)
-    assert len(indices) <= MOST_DRAWN
+    assert len(indices) <= 7
     times: dict[str, Any] = {"values": result.serving.tpot / MS, "unit": "ms", "layouts": indices, "limit": 0}
     drawn = named(charts.curves(result, **times, chosen=best.index, ticked=own, theme=LIGHT))
     thick = {name for name, mark in drawn.items() if mark.line.width and mark.line.width > 2}
@@ -193,9 +194,8 @@ def test_nothing_is_framed_without_a_tick_or_where_it_says_nothing_new(experts: 
     best = recommended(experts)
     own = {"recommended": best, "illegal": int(np.flatnonzero(~experts.result.legal)[0])}.get(index)
     assert "Ticked" not in named(charts.frontier(experts.result, chosen=best, ticked=own, theme=LIGHT))
-    assert experts.advice.recommended is not None
-    shown = compared(experts, experts.advice.recommended, own=own)
-    assert shown == compared(experts, experts.advice.recommended)
+    shown = contrasting(experts.result, index=best, own=own)
+    assert shown == contrasting(experts.result, index=best)
 
 
 # --- targets
@@ -238,7 +238,7 @@ def test_a_cross_stands_where_the_first_token_begins_to_be_late_and_the_target_i
     answer = plan(EXPERTS.model_copy(update={"ttft": 2000, "tpot": 60}))
     result, best = answer.result, answer.advice.recommended
     assert best is not None
-    indices = compared(answer, best)
+    indices = contrasting(answer.result, index=best.index)
     chart = charts.curves(
         result,
         values=result.serving.tpot / MS,
@@ -252,7 +252,7 @@ def test_a_cross_stands_where_the_first_token_begins_to_be_late_and_the_target_i
     ttft, tpot = result.grid(result.serving.ttft), result.grid(result.serving.tpot)
     marked = dict(zip(crosses.customdata, crosses.y, strict=True))
     for index in indices:
-        shown = result.concurrency <= charts.MOST_REQUESTS
+        shown = result.concurrency <= MOST_AT_ONCE
         late = np.flatnonzero(shown & (ttft[index] > 2.0))
         name = str(result.layout.one(index))
         assert (name in marked) == bool(late.size)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from parplan import Scenario, catalog
-from parplan.confidence import CUTS, FEWEST, Band, Time, confidence, unmeasured
+from parplan.confidence import CUT_KINDS, FEWEST, Band, Time, confidence, unmeasured
 from parplan.layout import Layout
 from parplan.scenario import problem_of
 from parplan.validate import SPEED_COLUMNS, UNUSED, Report, marks, relative_error, validation
@@ -217,7 +217,7 @@ def test_cuts_are_known_by_engine() -> None:
     replicas = Layout(data=8, expert=8)
     for time in TIMES:
         assert list(unmeasured(replicas, engine="trtllm", time=time)) == []
-        assert CUTS["data"] in unmeasured(replicas, engine="vllm", time=time)
+        assert CUT_KINDS["data"] in unmeasured(replicas, engine="vllm", time=time)
         assert list(unmeasured(Layout(tensor=8), engine="sglang", time=time)) == []
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from parplan import catalog
 from parplan.cost import (
     Bill,
+    Work,
     bought_for,
     cheapest,
     cost,
@@ -41,7 +42,7 @@ def test_twice_the_tokens_cost_half_each(price: float, rate: float) -> None:
 
 @given(positive, positive, tokens, tokens)
 def test_one_bill_however_it_is_spread(price: float, rate: float, prompt: int, output: int) -> None:
-    found = cost(price, requests_per_s=rate, prompt=prompt, output=output)
+    found = cost(price, work=Work(rate, prompt=prompt, output=output))
     assert found.per_request * rate * 3600 == pytest.approx(found.per_hour)
     assert found.per_million_output * output / 1e6 == pytest.approx(found.per_request)
     assert found.per_million_input * prompt / 1e6 == pytest.approx(found.per_request)
@@ -93,8 +94,9 @@ def test_machines_bought_hold_all_replicas_and_one_less_does_not(replicas: int, 
 
 def test_the_cheapest_bill_costs_least_per_request() -> None:
     bills = [
-        Bill(Purchase(machine(8), 1), held, cost(price, requests_per_s=held, prompt=1, output=1))
+        Bill(Purchase(machine(8), 1), held, work, cost(price, work=work))
         for price, held in ((10.0, 1), (16.0, 4), (30.0, 5))
+        for work in [Work(held, prompt=1, output=1)]
     ]
     assert cheapest(bills) is bills[1]
     assert cheapest([]) is None

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import yaml
 
-from parplan.layout import Layout
+from parplan.layout import MOST_GPUS, Layout
 from parplan.memory import Memory
 from parplan.objections import objections
 from parplan.planner import case_of, evaluate
 from parplan.problem import Problem
-from parplan.scenario import MOST_GPUS, Scenario, problem_of
+from parplan.scenario import Scenario, problem_of
 from parplan.search import candidate_layouts
 from parplan.serving import Serving
 from parplan.units import GIB

@@ -74,14 +74,14 @@ def test_verdict_reasons_traffic_and_hardware_speak_of_the_same_fleet(name: str)
     assert found is not None
     assert found.replica.layout == best.layout
     assert str(best.layout) in answer.advice.verdict
-    assert f"bear {found.asked} with the fewest GPUs" in answer.verdict
+    assert f"bear {found.rate_words} with the fewest GPUs" in answer.verdict
     assert f"{int(found.busiest.gpus)} × " in answer.verdict
     first = next(reason for reason in answer.advice.reasons if "busiest time" in reason)
     assert first.startswith(f"{found.replicas} × {best.layout} on {int(found.busiest.gpus)} × ")
     there = plans_across(answer.scenario)[answer.scenario.gpu]
     assert there.plan is not None
     assert (there.plan.layout, there.replicas, there.bears) == (best.layout, found.replicas, True)
-    assert answer.fleets[0].gpus >= found.busiest.gpus
+    assert answer.purchases[0].gpus >= found.busiest.gpus
 
 
 def test_a_rate_may_choose_another_layout_than_one_replica() -> None:
@@ -160,7 +160,9 @@ def test_room_for_fewer_at_once_is_offered_where_it_takes_fewer_gpus() -> None:
     assert other.traffic.busiest.gpus < found.busiest.gpus
     assert f"{found.at_once} the rate takes {other.traffic.replicas} × " in answer.leaner_words
     assert other.leaner is None
-    assert plan(SMALL.model_copy(update={"rate": 0})).leaner_words == ""
+    unasked = plan(SMALL.model_copy(update={"rate": 0}))
+    assert unasked.leaner_words == ""
+    assert "traffic" not in vars(unasked), "traffic is not worked out for nobody"
 
 
 @given(st.integers(1, 200), st.sampled_from([1, 2, 3, 4, 6, 8, 16, 24]))

@@ -24,12 +24,12 @@ from parplan import Scenario, plan
 from parplan.__main__ import main
 from parplan.export import answer_json
 from parplan.hub import ConfigError
+from parplan.layout import CUT_NAMES
 from parplan.links import from_query, known_names, parsed, share_url
 from parplan.logs import log_figures, scenario_from
 from parplan.own_gpu import own_gpu, packed_gpu, written_gpu
 from parplan.own_model import packed
 from parplan.packing import packed_json
-from parplan.scenario import CUTS
 from parplan.units import MIB
 from parplan.validate import validation, write_rows
 
@@ -232,7 +232,12 @@ def test_targets_of_nothing_are_missed_in_words() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "ideal"])
 def test_cuts_far_too_wide_are_objected_to(engine: str) -> None:
     """More ranks, stages or groups than there is anything to cut: no layout runs, and a reason is given."""
-    for cuts in (dict.fromkeys(CUTS, 1152), dict.fromkeys(CUTS, 1151), {"expert": 128}, {"expert": 1152}):
+    for cuts in (
+        dict.fromkeys(CUT_NAMES, 1152),
+        dict.fromkeys(CUT_NAMES, 1151),
+        {"expert": 128},
+        {"expert": 1152},
+    ):
         answer = plan(Scenario(model="Qwen/Qwen3-235B-A22B", engine=engine, budget=8, **cuts))
         assert answer.advice.recommended is None
         assert answer.advice.shortfall

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, plan
+from parplan.arrays import picked
 from parplan.layout import Layout
 from parplan.load import (
     Load,
@@ -25,7 +26,7 @@ from parplan.load import (
     queue,
     sustained_rate,
 )
-from parplan.planner import Result, picked
+from parplan.planner import Result
 from parplan.serving import Prefill, Serving
 from parplan.step import Step
 from parplan.units import Array, Number
@@ -127,11 +128,11 @@ class Replica:
     def load(self, rate: Number, *, replicas: int = 1, variation: float = 1.0) -> Load:
         return load(
             rate,
-            serving=self.serving,
-            layout=self.layout,
-            replicas=replicas,
+            queue=queue(self.serving, layout=self.layout),
             variation=variation,
             packed=self.packed,
+            replicas=replicas,
+            gpus=replicas * self.layout.gpus,
         )
 
     def knee(self, variation: float) -> float:
@@ -199,9 +200,9 @@ def test_a_step_takes_as_many_prompts_as_its_tokens_hold(step_tokens: int, packe
 
 
 def test_one_server_is_the_textbook_queue() -> None:
-    serving = even(slots=1, stay=1.0)
+    server = queue(even(slots=1, stay=1.0), layout=Layout())
     for variation, wait in ((1.0, 1.0), (0.0, 0.5)):  # M/M/1 and M/D/1 at half load
-        one = load(0.5, serving=serving, layout=Layout(), replicas=1, variation=variation, packed=8.0)
+        one = load(0.5, queue=server, variation=variation, packed=8.0)
         assert float(one.in_hand) == pytest.approx(0.5 + 0.5 * wait, rel=5e-3)
         assert float(one.wait_mean) == pytest.approx(wait)
 
@@ -258,7 +259,6 @@ def test_at_the_knee_one_request_in_twenty_waits(scenario: Scenario, variation: 
     one, knee = queue(replica.serving, layout=replica.layout), replica.knee(variation)
     assert float(found(knee, queue=one, variation=variation)[1]) == pytest.approx(0.05, rel=1e-4)
     before, at, beyond = (replica.load(share * knee, variation=variation) for share in (0.9, 1.0, 1.1))
-    assert float(at.knee_rate) == pytest.approx(knee)
     assert float(before.ttft_p95 / at.ttft_p95) > 0.4
     assert float(beyond.ttft_p95 / at.ttft_p95) > 4
 
@@ -275,9 +275,9 @@ def test_more_slots_bring_the_knee_closer_to_full_load() -> None:
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_few_slots_are_loaded_to_half_and_wait_no_longer_than_a_request_takes(slots: int) -> None:
-    stay, serving = 3.0, even(slots=slots, stay=3.0)
-    at = load(slots / stay / 2, serving=serving, layout=Layout(), replicas=1, variation=1.0, packed=8.0)
-    assert float(at.knee_rate) == pytest.approx(slots / stay / 2)
+    stay, few = 3.0, queue(even(slots=slots, stay=3.0), layout=Layout())
+    at = load(slots / stay / 2, queue=few, variation=1.0, packed=8.0)
+    assert float(knee_rate(few, variation=1.0)) == pytest.approx(slots / stay / 2)
     assert float(at.waiting) > 0.05
     exact = erlang_c(slots / 2, servers=slots) * stay / slots / 0.5
     assert float(at.wait_mean) == pytest.approx(exact)
@@ -290,7 +290,6 @@ def test_replicas_share_requests_evenly_and_change_nothing_else() -> None:
     one, five = replica.load(4.0), replica.load(20.0, replicas=5)
     for name in ("utilisation", "in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
         assert getattr(five, name) == pytest.approx(getattr(one, name))
-    assert float(five.knee_rate) == pytest.approx(5 * float(one.knee_rate))
     assert (five.arrival_rate, five.replicas, five.gpus) == (20.0, 5, 10)
 
 
@@ -298,19 +297,16 @@ def test_all_layouts_at_once_agree_with_one_at_a_time() -> None:
     result = result_of(DEEPSEEK)
     serving = picked(result.serving, shape=result.shape, index=(slice(None),))
     rates = 0.8 * np.asarray(sustained_rate(serving))
-    together = load(rates, serving=serving, layout=result.layout, replicas=2, variation=0.5, packed=4.0)
+    every = queue(serving, layout=result.layout)
+    together = load(rates, queue=every, variation=0.5, packed=4.0, replicas=2)
     for index in np.flatnonzero(result.legal)[::5]:
-        one = picked(result.serving, shape=result.shape, index=(int(index),))
-        alone = load(
-            rates[index],
-            serving=one,
-            layout=result.layout.one(int(index)),
-            replicas=2,
-            variation=0.5,
-            packed=4.0,
-        )
-        for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95", "knee_rate", "gpus"):
+        serving = picked(result.serving, shape=result.shape, index=(int(index),))
+        one = queue(serving, layout=result.layout.one(int(index)))
+        alone = load(rates[index], queue=one, variation=0.5, packed=4.0, replicas=2)
+        for name in ("in_hand", "wait_mean", "ttft_p50", "ttft_p95"):
             assert np.asarray(getattr(together, name))[index] == pytest.approx(getattr(alone, name), rel=1e-6)
+        knees = knee_rate(every, variation=0.5), knee_rate(one, variation=0.5)
+        assert np.asarray(knees[0])[index] == pytest.approx(knees[1], rel=1e-6)
 
 
 # A simulated engine

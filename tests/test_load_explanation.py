@@ -168,7 +168,7 @@ def test_the_bill_of_a_rate_is_explained_at_the_mean_and_fully_loaded(answer: An
     _, found = traffic(answer)
     for rate in (answer.scenario.rate, found.bearable):
         for paid in answer.bills(rate):
-            opened = load_tab.bill_explained(paid, answer, rate=rate)
+            opened = load_tab.bill_explained(paid, answer)
             for column, shown in load_tab._row(paid).items():
                 if column.startswith("USD"):
                     assert isinstance(shown, float)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from parplan import catalog
+from parplan.arrays import picked
 from parplan.commands import DIALECTS
 from parplan.layout import Layout
 from parplan.memory import Settings
 from parplan.objections import RULES, Case, broken, divisors, narrower_tensor, nearest, objection, objections
-from parplan.planner import case_of, evaluate, picked
+from parplan.planner import case_of, evaluate
 from parplan.problem import Problem, chosen_precision
 from parplan.search import candidate_layouts
 from parplan.validate import engine_named, published_in, transformer_named, weight_format

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, catalog, plan
+from parplan.arrays import picked
 from parplan.layout import FAMILIES, Layout
 from parplan.objections import objections
-from parplan.planner import evaluate, picked, solve
+from parplan.planner import evaluate, solve
 from parplan.problem import chosen_precision
 from parplan.scenario import problem_of
 from parplan.search import batches, candidate_layouts

@@ -18,6 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from parplan import catalog
 from parplan.logs import LONGEST_LOG
+from parplan.refit import Refit, refit
 from parplan.scenario import Scenario, plan
 from parplan.traffic import replica_of, replicas_for
 from parplan.ui import accuracy_page, load_tab, log_page, prices
@@ -37,7 +38,7 @@ from parplan.ui.measured import METRICS, UNITS, quantities
 from parplan.ui.theme import DARK, LIGHT, Theme
 from parplan.ui.words import plain
 from parplan.units import written_time
-from parplan.validate import UNUSED, explains, marks, validation, worst_groups
+from parplan.validate import UNUSED, Cells, explains, marks, validation, worst_groups
 from tests.drawn import drawn
 
 APP = Path(__file__).parents[1] / "app.py"
@@ -582,6 +583,23 @@ def test_ones_own_measurements_are_predicted() -> None:
     assert report.rows[0].predicted == rows[0].predicted
 
 
+def test_an_uploaded_file_is_fitted_to_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = list[list[Cells]]()
+
+    def counted(rows: list[Cells]) -> Refit:
+        fits.append(rows)
+        return refit(rows)
+
+    monkeypatch.setattr(accuracy_page, "refit", counted)
+    page = shown("accuracy", _measured=accuracy_page.YOURS)
+    page.file_uploader(key="_yours").upload("mine.csv", accuracy_page.example().encode(), "text/csv")
+    assert "after" in said(run(page))
+    filtered = page.multiselect(key=f"_gpu_{accuracy_page.YOURS}")
+    filtered.select(filtered.options[0])
+    assert "after" in said(run(page))
+    assert len(fits) == 1
+
+
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00", b"x" * 5000, b'"'])
 def test_a_file_of_something_else_gets_a_reason(content: bytes) -> None:
     with pytest.raises((ValueError, csv.Error)):
@@ -622,7 +640,9 @@ def test_models_are_found_by_name_family_kind_and_size() -> None:
 def test_machines_of_one_provider() -> None:
     page = shown("catalogue", _facts="Instances")
     page.multiselect(key="_only_Provider").set_value(["AWS"])
-    assert set(run(page).dataframe[0].value["Provider"]) == {"AWS"}
+    table = run(page).dataframe[0].value.set_index("Instance")
+    assert set(table["Provider"]) == {"AWS"}
+    assert (table.loc["p5.48xlarge", "vCPUs"], table.loc["p5.48xlarge", "RAM, GiB"]) == (192, 2048)
 
 
 def test_hostile_words_find_nothing_and_break_nothing() -> None:
@@ -643,7 +663,7 @@ def test_ones_own_times_become_factors_of_the_scenario() -> None:
         path = accuracy_page.measurements()["Speed"]
         lines = path.read_text("utf-8").splitlines()[:80]
         rows = [dict(row) for row in reader.DictReader(lines)]
-        accuracy_page._refit(report_of(rows, columns=list(rows[0])))
+        accuracy_page._fitted(accuracy_page.fit_to(report_of(rows, columns=list(rows[0]))))
 
     at = AppTest.from_function(page, default_timeout=60).run()
     assert not at.exception

@@ -6,7 +6,7 @@ beside the prediction, `taking` turns them into a scenario, `showing` writes the
 """
 
 from parplan.logs.comparing import (
-    Comparison,
+    Pair,
     compared,
     laid_out,
     layout_decided,
@@ -27,12 +27,12 @@ __all__ = [
     "QUANTITIES",
     "SETTINGS",
     "WORDINGS",
-    "Comparison",
     "EngineName",
     "Figure",
     "Line",
     "LogError",
     "LogFigures",
+    "Pair",
     "Wording",
     "compared",
     "gpus_of",

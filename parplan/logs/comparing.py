@@ -6,17 +6,17 @@ import numpy as np
 from pydantic import ValidationError
 
 from parplan import catalog
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.logs.quantities import QUANTITIES
 from parplan.logs.reading import Figure, LogFigures
 from parplan.logs.taking import layout_of
 from parplan.memory import Memory, Settings, memory
-from parplan.scenario import CUTS, Scenario, plan, problem_of
+from parplan.scenario import Scenario, plan, problem_of
 from parplan.workload import Workload
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Pair:
     """One quantity, predicted and logged."""
 
     name: str
@@ -52,19 +52,17 @@ def laid_out(figures: LogFigures, scenario: Scenario) -> tuple[Scenario, str]:
     best = plan(scenario).advice.recommended
     if best is None:
         return scenario, "the log names no layout, and none runs"
-    whose = "fixed" if any(getattr(scenario, name) for name in CUTS) else "recommended"
-    cuts = {name: int(getattr(best.layout, name)) for name in CUTS}
+    whose = "fixed" if any(getattr(scenario, name) for name in CUT_NAMES) else "recommended"
+    cuts = {name: int(getattr(best.layout, name)) for name in CUT_NAMES}
     return scenario.model_copy(update=cuts), f"as {whose}; the log names no layout"
 
 
 def layout_decided(scenario: Scenario) -> Layout:
     """The layout of one replica; a cut the scenario leaves open is 1."""
-    return Layout(**{name: getattr(scenario, name) or 1 for name in CUTS})
+    return Layout(**{name: getattr(scenario, name) or 1 for name in CUT_NAMES})
 
 
-def compared(
-    figures: LogFigures, predicted: Memory, *, layout: Layout | None = None
-) -> tuple[Comparison, ...]:
+def compared(figures: LogFigures, predicted: Memory, *, layout: Layout | None = None) -> tuple[Pair, ...]:
     """Predicted beside logged, component by component, for whatever the log states.
 
     A log counts tokens and requests per data-parallel rank, so the prediction's are divided by the ranks. Sums are
@@ -101,7 +99,7 @@ def compared(
         if logged is not None and np.isfinite(value):
             label = QUANTITIES[name].label + (" and recurrent states" if name == "kv" and states else "")
             logged += states if name == "kv" else 0.0
-            rows.append(Comparison(name, label, float(value), logged, figures.found[name]))
+            rows.append(Pair(name, label, float(value), logged, figures.found[name]))
     return tuple(rows)
 
 

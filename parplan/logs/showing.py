@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from parplan.export import Json
-from parplan.logs.comparing import Comparison
+from parplan.logs.comparing import Pair
 from parplan.logs.quantities import LABELS, QUANTITIES
 from parplan.logs.reading import Figure, LogFigures
 from parplan.logs.taking import measured_overheads
 from parplan.units import gib
 
 
-def log_json(figures: LogFigures, comparisons: Iterable[Comparison] = ()) -> Json:
+def log_json(figures: LogFigures, comparisons: Iterable[Pair] = ()) -> Json:
     """Figures and comparisons as plain data; memory in GiB."""
     return {
         "engine": figures.engine,
@@ -56,7 +56,7 @@ def _plain(value: float, name: str) -> float:
     return float(gib(value)) if QUANTITIES[name].kind == "bytes" else value
 
 
-def written_log(figures: LogFigures, comparisons: Iterable[Comparison] = ()) -> str:
+def written_log(figures: LogFigures, comparisons: Iterable[Pair] = ()) -> str:
     """Figures and comparisons as a person reads them on a terminal."""
     rows = [f"{LABELS[figures.engine]} {figures.word('version')}".strip(), ""]
     rows += [
@@ -76,7 +76,7 @@ def written_log(figures: LogFigures, comparisons: Iterable[Comparison] = ()) -> 
     return "\n".join(rows)
 
 
-def _written_comparison(pair: Comparison) -> str:
+def _written_comparison(pair: Pair) -> str:
     values = [
         replace(pair.figure, value=value).written for value in (pair.predicted, pair.logged, pair.difference)
     ]

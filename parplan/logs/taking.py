@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from parplan import catalog
 from parplan.hardware import Gpu
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.logs.quantities import LABELS
 from parplan.logs.reading import LogFigures
-from parplan.scenario import AUTO, CUTS, NATIVE, Scenario
+from parplan.scenario import AUTO, NATIVE, Scenario
 from parplan.transformer import Transformer
 from parplan.units import gib
 from parplan.validate import (
@@ -156,7 +156,7 @@ def _layout_changes(figures: LogFigures, changes: dict[str, Any], *, model: Tran
     copies = data if figures.engine == "sglang" and layout.data == 1 else 1
     if figures.engine == "vllm" and model is not None and not model.is_moe:
         copies, layout = data, replace(layout, data=1, expert=1)
-    changes |= {name: getattr(layout, name) for name in CUTS}
+    changes |= {name: getattr(layout, name) for name in CUT_NAMES}
     changes["replicas"] = copies
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from parplan.fit import short_of_slots
 from parplan.formats import LINEAR, Format
 from parplan.hardware import Gpu
-from parplan.layout import Layout
+from parplan.layout import CUT_NAMES, Layout
 from parplan.mixers import Latent
 from parplan.objections.case import (
     Case,
@@ -63,8 +63,7 @@ def narrower_tensor(
     most_replicas = int(concurrency[asked] // concurrency[0])
     if most_replicas < 2:
         return np.zeros(layout.shape, dtype=np.int64)
-    names = ("tensor", "data", "pipeline", "expert", "context", "decode_context")
-    cuts = {name: np.broadcast_to(getattr(layout, name), layout.shape) for name in names}
+    cuts = {name: np.broadcast_to(getattr(layout, name), layout.shape) for name in CUT_NAMES}
     present = [np.unique(cut) for cut in cuts.values()]
     keys = _keys(cuts.values(), among=present)
     order = np.argsort(keys)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from parplan import catalog
 from parplan.calibration import Cause, Errors
-from parplan.refit import FACTORS, refit
+from parplan.refit import FACTORS, Refit, refit
 from parplan.ui import inputs
 from parplan.ui.accuracy_chart import Point, predicted_against_measured
 from parplan.ui.figures import draw, room_for_tools, theme
@@ -100,14 +100,12 @@ def show() -> None:
         if tab.open:
             with tab:
                 found = report(files[name]) if name in files else _yours()
-                if found and name == YOURS:
-                    _refit(found)
                 if found:
                     _report(name, found)
 
 
 def _yours() -> Report | None:
-    """An uploaded file, predicted."""
+    """An uploaded file, predicted, below what its times say about the constants."""
     st.text(
         "A CSV file with the columns of a file in catalogs/measurements: at most 1 MB, of which "
         f"{MOST_ROWS:,} rows are read. It is gone when you leave."
@@ -125,10 +123,13 @@ def _yours() -> Report | None:
     if given is None:
         return None
     try:
-        return _kept(given.getvalue())
+        found, fitted = _kept(given.getvalue())
     except (ValueError, csv.Error) as error:
         st.text(f"Not read: {error}")
         return None
+    if fitted:
+        _fitted(fitted)
+    return found
 
 
 def example() -> str:
@@ -138,9 +139,10 @@ def example() -> str:
 
 
 @st.cache_resource(show_spinner="Predicting every measurement", scope="session", max_entries=1)
-def _kept(content: bytes) -> Report:
-    """The last uploaded file, predicted once per visit."""
-    return read(content)
+def _kept(content: bytes) -> tuple[Report, Refit | str]:
+    """The last uploaded file, predicted and fitted to once per visit."""
+    found = read(content)
+    return found, fit_to(found)
 
 
 def read(content: bytes) -> Report:
@@ -156,14 +158,23 @@ def read(content: bytes) -> Report:
     return report_of(cells, columns=columns)
 
 
-def _refit(found: Report) -> None:
-    """Factors on the engine's constants that bring its predictions nearest to the reader's times."""
+def fit_to(found: Report) -> Refit | str:
+    """Factors that bring the engine's predictions nearest to the reader's times, or why there are none.
+
+    Empty for a file without times.
+    """
     if not set(SPEED_COLUMNS) & set(found.measured):
-        return
+        return ""
     try:
-        factors = refit([row.cells for row in found.rows])
+        return refit([row.cells for row in found.rows])
     except ValueError as error:
-        st.text(f"Nothing to fit the speed constants to: {error}.")
+        return f"Nothing to fit the speed constants to: {error}."
+
+
+def _fitted(factors: Refit | str) -> None:
+    """The factors, what they are worth, and a way to plan with them."""
+    if isinstance(factors, str):
+        st.text(factors)
         return
     scales = {f"{name}_scale": getattr(factors, name) for name in FACTORS}
     said = "; ".join(

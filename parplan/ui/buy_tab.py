@@ -11,7 +11,7 @@ from parplan.cost import Bill, bill, energy_per_token
 from parplan.explanation import gpu_count
 from parplan.ladder import Rung
 from parplan.networks import Offer
-from parplan.purchase_explanation import Work, napkin_gpus, rung_machines, token_energy
+from parplan.purchase_explanation import napkin_gpus, rung_machines, token_energy
 from parplan.scenario import Answer, Scenario, price_terms
 from parplan.ui import explain, prices
 from parplan.ui.figures import room_for_tools
@@ -134,7 +134,6 @@ def explained(rung: Rung, answer: Answer) -> Mapping[str, explain.Figures]:
             **size,
             **prices.explained(
                 one,
-                Work(rung.requests_per_s_of(offer.plan), answer.scenario.prompt, answer.scenario.output),
                 needed=rung_machines(rung, one.purchase, gpus=found.gpus),
                 scenario=answer.scenario,
             ),
@@ -146,13 +145,8 @@ def explained(rung: Rung, answer: Answer) -> Mapping[str, explain.Figures]:
 
 def _paid(rung: Rung, offer: Offer, scenario: Scenario) -> Bill | None:
     """What the requests asked for cost on machines that are always busy with them."""
-    return bill(
-        offer.purchase,
-        replicas=rung.replicas,
-        requests_per_s=rung.requests_per_s_of(offer.plan),
-        prompt=scenario.prompt,
-        output=scenario.output,
-    )
+    work = scenario.work(rung.requests_per_s_of(offer.plan))
+    return bill(offer.purchase, replicas=rung.replicas, work=work)
 
 
 def _energy(rung: Rung, *, tdp: float | None) -> str:

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
 from parplan import catalog
-from parplan.choice import best_index, recommended_index
+from parplan.choice import rivals
 from parplan.commands import DIALECTS, Launch, launch
 from parplan.comparison import Comparison, Term, compared
+from parplan.layout import CUT_NAMES
 from parplan.links import share_url
 from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.report import in_one_line
-from parplan.scenario import CUTS, Answer, Scenario, plan
+from parplan.scenario import Answer, Scenario, plan
 from parplan.ui import address, balance_table, charts, inputs, ranks, topology
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import bullets, plain
@@ -22,13 +22,11 @@ from parplan.units import GIB, MS, counted, either_way, written_time
 
 STARTABLE = ("vllm", "sglang", "trtllm")
 """Engines to show commands for; the chosen one joins them when it is another version."""
-MOST_RIVALS = 200
-"""Layouts one can compare with."""
 
 
 def show(found: Plan, answer: Answer) -> None:
     """Pictures first, then words, then what to type."""
-    kept = answer.scenario.model_copy(update={name: int(getattr(found.layout, name)) for name in CUTS})
+    kept = answer.scenario.model_copy(update={name: int(getattr(found.layout, name)) for name in CUT_NAMES})
     with st.container(border=True):
         _title(found, answer, kept)
         show_objections(found)
@@ -156,26 +154,11 @@ def _launch(start: Launch) -> None:
         st.caption(plain(f"Checked against {start.checked}."))
 
 
-def rivals(found: Plan, result: Result) -> list[int]:
-    """Layouts to compare with: the recommended one, or the next best to it; then others, the nearest in size first."""
-    same = np.logical_and.reduce(
-        [getattr(result.layout, name) == getattr(found.layout, name) for name in CUTS]
-    )
-    others = result.legal & ~same
-    recommended = recommended_index(result)
-    if recommended is None or not others[recommended]:
-        holding = others & result.holds
-        recommended = best_index(result, among=holding if holding.any() else others)
-    nearest = np.argsort(np.abs(result.gpus - found.gpus), kind="stable")
-    listed = nearest[others[nearest]][:MOST_RIVALS].tolist()
-    return list(dict.fromkeys(listed if recommended is None else [recommended, *listed]))
-
-
 def _free(answer: Answer) -> Result:
     """All layouts, those too that the user's cuts leave out."""
     if not answer.result.problem.fixed:
         return answer.result
-    return plan(answer.scenario.model_copy(update=dict.fromkeys(CUTS, 0))).result
+    return plan(answer.scenario.model_copy(update=dict.fromkeys(CUT_NAMES, 0))).result
 
 
 def _against(found: Plan, answer: Answer) -> None:

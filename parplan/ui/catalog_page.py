@@ -30,6 +30,8 @@ FORMATS = {
         ("FP4, TFLOP/s", "%.0f"),
         ("Link one way, GB/s", "%.0f"),
         ("Network, GB/s", "%.1f"),
+        ("vCPUs", "localized"),
+        ("RAM, GiB", "localized"),
         ("USD per hour", "%.2f"),
         ("USD per GPU and hour", "%.2f"),
         ("Bits per number", "%.3f"),
@@ -180,6 +182,8 @@ def instances() -> pd.DataFrame:
             "Price of": price_day(instance.priced, today=date.today()) if instance.price else "",
             "Region": instance.region,
             "Network, GB/s": instance.network / GIGA if instance.network else None,
+            "vCPUs": instance.vcpus,
+            "RAM, GiB": instance.ram / GIB if instance.ram else None,
             "Note": instance.note,
             "Source": cited(instance.sources),
         }

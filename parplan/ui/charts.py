@@ -14,6 +14,7 @@ from parplan.ui.ranks import Kind
 from parplan.ui.theme import MARKERS, Theme
 from parplan.ui.words import significant
 from parplan.units import GIB, MS, Array, Mask, counted, written_bytes, written_time
+from parplan.workload import MOST_AT_ONCE
 
 MEMORY_PARTS = {
     "weights": "Weights",
@@ -34,8 +35,6 @@ TIME_PARTS = {
 }
 HEIGHT = 340
 """Height of a figure, pixels."""
-MOST_REQUESTS = 4096
-"""Curves end here, at the largest concurrency a scenario can ask for."""
 FOURFOLD = 2 * np.log10(2)
 """Distance between two ticks of a logarithmic axis."""
 MISSING = {"shape": "/", "fillmode": "overlay", "fgcolor": "#ffffff", "size": 7, "solidity": 0.3}
@@ -467,7 +466,7 @@ def _first_late(
     result: Result, layouts: Sequence[int], *, values: Array, theme: Theme
 ) -> list[marks.Scatter]:
     """A cross on every line where the first token begins to come later than asked; nothing where none does."""
-    late = too_late(result) & (result.concurrency <= MOST_REQUESTS)
+    late = too_late(result) & (result.concurrency <= MOST_AT_ONCE)
     places = [(index, int(late[index].argmax())) for index in layouts if late[index].any()]
     if not places:
         return []
@@ -501,7 +500,7 @@ def _curve(
     """
     layout = result.layout.one(index)
     name = (stress or "{}").format(layout)
-    shown, requests = result.concurrency <= MOST_REQUESTS, _requests(result, index)
+    shown, requests = result.concurrency <= MOST_AT_ONCE, _requests(result, index)
     held = shown & result.growing[index]
     full = shown & (np.arange(held.size) >= max(held.sum() - 1, 0))
 

@@ -34,7 +34,7 @@ LABELS = {
     "tpot": "Target for each token, ms",
     "discount": "Discount, %",
     "gpu_hour": "USD per GPU and hour",
-} | {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
+} | inputs.LABELS
 """Fields as people read them; the others by their own names."""
 LONGEST_VALUE = 40
 """Characters shown of a value."""
@@ -48,16 +48,6 @@ def _time(time: Seconds, band: Band | None) -> Figure:
     return float(time), f"{written} {either_way(band.relative)}" if band else written
 
 
-def _gpus(answer: Answer, best: Plan) -> Figure:
-    gpus = best.gpus * answer.replicas
-    return float(gpus), f"{gpus:,}"
-
-
-def _rate(answer: Answer, best: Plan) -> Figure:
-    rate = float(best.serving.tokens_per_s) * answer.replicas
-    return rate, significant(rate)
-
-
 def _needed(answer: Answer, _: Plan) -> Figure:
     """Replicas that the rate asked for takes."""
     found = answer.traffic
@@ -68,16 +58,14 @@ def _needed(answer: Answer, _: Plan) -> Figure:
 
 def paid(answer: Answer) -> Bill | None:
     """The cheapest machines for the replicas planned, always busy with the requests asked for."""
-    best, scenario = answer.advice.recommended, answer.scenario
+    best = answer.advice.recommended
     if best is None:
         return None
     every = (
         bill(
             bought_for(offer.purchase.instance, replicas=answer.replicas, gpus=best.gpus),
             replicas=answer.replicas,
-            requests_per_s=float(offer.plan.serving.requests_per_s) * answer.replicas,
-            prompt=scenario.prompt,
-            output=scenario.output,
+            work=answer.scenario.work(float(offer.plan.serving.requests_per_s) * answer.replicas),
         )
         for offer in answer.advice.offers
     )
@@ -93,7 +81,7 @@ def _dollars(paid: Bill | None, part: str) -> Figure:
 
 
 FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
-    "GPUs": _gpus,
+    "GPUs": lambda answer, _: (float(answer.gpus), f"{answer.gpus:,}"),
     "Replicas": lambda answer, _: (float(answer.replicas), f"{answer.replicas:,}"),
     "Replicas for its rate": _needed,
     "Time per token": lambda answer, best: _time(
@@ -102,7 +90,7 @@ FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
     "Time to first token": lambda answer, best: _time(
         best.serving.ttft, known.ttft if (known := answer.confidence(best)) else None
     ),
-    "Tokens per second": _rate,
+    "Tokens per second": lambda answer, _: (answer.tokens_per_s, significant(answer.tokens_per_s)),
     "USD per hour": lambda answer, _: _dollars(paid(answer), "per_hour"),
     "USD per million output tokens": lambda answer, _: _dollars(paid(answer), "per_million_output"),
 }

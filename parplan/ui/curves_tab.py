@@ -2,36 +2,13 @@
 
 import streamlit as st
 
-from parplan.choice import best_index, candidates
-from parplan.planner import Plan
+from parplan.choice import contrasting
 from parplan.report import in_one_line
 from parplan.scenario import Answer
 from parplan.ui import charts
 from parplan.ui.figures import draw, theme
 from parplan.ui.selection import look_at, ticked
-from parplan.ui.theme import MARKERS
 from parplan.units import MS
-
-MOST_DRAWN = 7
-"""Curves drawn in one figure."""
-
-
-def compared(answer: Answer, best: Plan, *, own: int | None = None) -> list[int]:
-    """Layouts worth a curve: the recommended one, the one ticked, the best of its size in every family, the best of
-    other sizes.
-
-    Args:
-        own: the layout ticked; drawn where it runs.
-    """
-    result = answer.result
-    rivals = (
-        best_index(result, among=result.legal & (result.gpus == best.gpus) & (result.families == name))
-        for name in MARKERS
-    )
-    others = (index for index in candidates(result) if result.legal[index])
-    runs = own if own is not None and result.legal[own] else None
-    chosen = dict.fromkeys(index for index in (best.index, runs, *rivals, *others) if index is not None)
-    return sorted(list(chosen)[:MOST_DRAWN])
 
 
 def show(answer: Answer) -> None:
@@ -41,7 +18,7 @@ def show(answer: Answer) -> None:
         st.caption("No layout runs, so there is nothing to draw.")
         return
     own = ticked(result)
-    indices = compared(answer, best, own=own)
+    indices = contrasting(result, index=best.index, own=own)
     pictures = (
         ("Time per output token", result.serving.tpot / MS, "ms per output token", answer.scenario.tpot),
         ("Throughput per GPU", result.serving.tokens_per_s_per_gpu, "tokens/s per GPU", 0),

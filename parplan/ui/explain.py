@@ -14,7 +14,7 @@ from parplan.explanation import gpu_count, time_per_token, time_to_first_token, 
 from parplan.memory_explanation import kv_cache, memory_parts, weights
 from parplan.planner import Plan
 from parplan.products import Explanation, Part, called, written
-from parplan.purchase_explanation import Work, million_price, napkin_gpus
+from parplan.purchase_explanation import million_price, napkin_gpus
 from parplan.scenario import Answer, price_terms
 from parplan.ui.words import bullets, cited, plain
 
@@ -41,20 +41,12 @@ def _smallest(answer: Answer, _: Plan) -> Explanation:
 
 def _cost(answer: Answer, _: Plan) -> Explanation | None:
     """Of the cheapest machines that hold every request; None where none has a price."""
-    scenario = answer.scenario
     for rung in answer.advice.ladder:
         if rung.name == "holds":
             for offer in rung.offers:
-                work = Work(rung.requests_per_s_of(offer.plan), scenario.prompt, scenario.output)
-                paid = bill(
-                    offer.purchase,
-                    replicas=rung.replicas,
-                    requests_per_s=work.requests_per_s,
-                    prompt=work.prompt,
-                    output=work.output,
-                )
-                if paid:
-                    return million_price(paid, work, kind="output")
+                work = answer.scenario.work(rung.requests_per_s_of(offer.plan))
+                if paid := bill(offer.purchase, replicas=rung.replicas, work=work):
+                    return million_price(paid, kind="output")
     return None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parplan.planner import unbeaten
+from parplan.arrays import unbeaten
 from parplan.ui import marks
 from parplan.ui.charts import Chart
 from parplan.ui.theme import Theme

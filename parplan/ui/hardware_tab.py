@@ -12,16 +12,17 @@ import streamlit as st
 from parplan import catalog
 from parplan.across import Elsewhere, plans_across
 from parplan.advice import verdict
-from parplan.cost import Bill, bill, bought_for, energy_per_token, replicas_held
+from parplan.cost import COME, Bill, bill, bought_for, energy_per_token, replicas_held
 from parplan.explanation import gpu_count, time_per_token, time_to_first_token, tokens_per_second_per_gpu
 from parplan.hardware import Instance
 from parplan.instances import purchases
+from parplan.layout import CUT_NAMES
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan
 from parplan.products import Explanation
-from parplan.purchase_explanation import Work, machines_needed, replicas_on, token_energy
+from parplan.purchase_explanation import machines_needed, replicas_on, token_energy
 from parplan.report import in_one_line
-from parplan.scenario import CUTS, TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
+from parplan.scenario import TRIED_GPUS, Answer, Scenario, asked_rate, list_terms, price_terms
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, room_for_tools, theme
 from parplan.ui.hardware_chart import Spot, cost_against_speed
@@ -145,13 +146,9 @@ def _bill(offer: Offer, found: Elsewhere, scenario: Scenario, *, filled: bool) -
     plan, one = offer.plan, offer.purchase
     replicas = replicas_held(one, gpus=plan.gpus) if filled and not found.bears else found.replicas
     paid = one if filled and not found.bears else bought_for(one.instance, replicas=replicas, gpus=plan.gpus)
-    rate = given(found, plan, scenario, replicas=replicas)
-    return bill(paid, replicas=replicas, requests_per_s=rate, prompt=scenario.prompt, output=scenario.output)
-
-
-def given(found: Elsewhere, plan: Plan, scenario: Scenario, *, replicas: int) -> float:
-    """Requests per second the machines are paid for: those that come, or all that busy replicas answer."""
-    return scenario.rate if found.bears else replicas * float(plan.serving.requests_per_s)
+    answered = scenario.work(replicas * float(plan.serving.requests_per_s))
+    work = scenario.work(scenario.rate, named=COME) if found.bears else answered
+    return bill(paid, replicas=replicas, work=work)
 
 
 def _order(option: Option) -> tuple[bool, bool, float, str]:
@@ -211,7 +208,7 @@ def short_name(label: str) -> str:
 def _notes(options: Sequence[Option], scenario: Scenario, *, drawn: bool) -> None:
     """What the prices are worth, and what was not tried."""
     days = [option.bill.purchase.instance.priced for option in options if option.bill]
-    fixed = ", ".join(f"{name} {size}" for name in CUTS if (size := getattr(scenario, name)))
+    fixed = ", ".join(f"{name} {size}" for name in CUT_NAMES if (size := getattr(scenario, name)))
     terms, others = price_terms(scenario), list_terms(scenario)
     notes = (
         terms if terms == others else f"{terms} Other GPUs: {others}",
@@ -293,16 +290,10 @@ def _costs_explained(
     paid: Bill, found: Plan, elsewhere: Elsewhere, scenario: Scenario, *, filled: bool
 ) -> explain.Figures:
     """The costs of a row, dearest question first."""
-    work = Work(
-        given(elsewhere, found, scenario, replicas=paid.replicas),
-        scenario.prompt,
-        scenario.output,
-        "requests/s that come" if elsewhere.bears else "requests/s answered",
-    )
     filled = filled and not elsewhere.bears
     replicas = 1 if filled else paid.replicas
     needed = machines_needed(paid.purchase, replicas=replicas, gpus=found.gpus)
-    figures = prices.explained(paid, work, needed=needed, scenario=scenario)
+    figures = prices.explained(paid, needed=needed, scenario=scenario)
     first = {"USD/M output": figures["USD/M output"]}
     on_them = {"Replicas on them": explain.Figure(partial(replicas_on, paid, gpus=found.gpus))}
     return first | dict(figures) | (on_them if filled else {})

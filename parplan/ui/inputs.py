@@ -14,12 +14,12 @@ from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 from parplan import catalog
 from parplan.facts import readable
 from parplan.hub import ConfigError, DownloadError, Hub
+from parplan.layout import CUT_NAMES
 from parplan.links import FACTS_KEY, ROW_KEY, VIEW_KEY, Reading, from_query, known_names, read, to_query
 from parplan.own_model import LARGEST_CONFIG, packed, packed_entry
 from parplan.scenario import (
     BY_CONFIG,
     BY_SIZE,
-    CUTS,
     OVERHEADS,
     Scenario,
     leaves_out_towers,
@@ -88,9 +88,11 @@ FOLDED: dict[str, dict[str, tuple[str, float]]] = {
     },
 }
 """Fields rarely used, folded away: label of each, and the step of a number."""
+LABELS = {name: label for fields in FOLDED.values() for name, (label, _) in fields.items()}
+"""What they are called."""
 EMPTY: dict[str, str] = {
     **dict.fromkeys(("ttft", "tpot"), "none"),
-    **dict.fromkeys(("budget", *CUTS, "utilization", "slots", "step_tokens", *OVERHEADS), "auto"),
+    **dict.fromkeys(("budget", *CUT_NAMES, "utilization", "slots", "step_tokens", *OVERHEADS), "auto"),
     "gpu_hour": "list price",
 }
 """Numbers that may be left out, and what their empty fields say then. Links hold the scenario's default instead."""
@@ -201,7 +203,7 @@ def _about(name: str) -> str | None:
     return Scenario.model_fields[name].description
 
 
-def _limits(name: str) -> dict[str, Any]:
+def limits(name: str) -> dict[str, Any]:
     """Smallest and largest value to type into a field, of the field's own type; a predicted overhead is not typed."""
     least, most = (
         next(
@@ -248,7 +250,7 @@ def _slide(name: str, label: str, *, below: float | None = None) -> None:
 def _number(name: str, label: str, *, step: float = 1) -> None:
     st.number_input(
         label,
-        **_limits(name),
+        **limits(name),
         value=_default(name),
         step=_kind(name)(step),
         format="%d" if _kind(name) is int else "%g",
@@ -298,7 +300,7 @@ def _exact_numbers() -> None:
             with st.form("_exact_form", border=False):
                 for name, label in EXACT.items():
                     st.session_state[f"_exact_{name}"] = st.session_state[name]
-                    st.number_input(label, **_limits(name), key=f"_exact_{name}")
+                    st.number_input(label, **limits(name), key=f"_exact_{name}")
                 st.form_submit_button("Use these", on_click=_typed, width="stretch")
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 from parplan.choice import filled, ranking, recommended_index
 from parplan.layout import CUT_NAMES
 from parplan.planner import Result
-from parplan.scenario import CUTS, Answer, Scenario
+from parplan.scenario import Answer, Scenario
 from parplan.ui import card, inputs, selection
 from parplan.ui.figures import room_for_tools
 from parplan.units import MS
@@ -127,9 +127,9 @@ def _against(result: Result, index: int) -> str:
 
 def _fixed(scenario: Scenario) -> None:
     """What the user has fixed, and the way back."""
-    fixed = [f"{CUT_NAMES[name]}{size}" for name in CUTS if (size := getattr(scenario, name))]
+    fixed = [f"{short}{size}" for name, short in CUT_NAMES.items() if (size := getattr(scenario, name))]
     if fixed:
-        free = scenario.model_copy(update=dict.fromkeys(CUTS, 0))
+        free = scenario.model_copy(update=dict.fromkeys(CUT_NAMES, 0))
         with st.container(horizontal=True, vertical_alignment="center"):
             st.text(f"Fixed: {', '.join(fixed)}.")
             st.button("Try all layouts", on_click=inputs.take, args=(free,))

@@ -28,9 +28,8 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
     rates, median, late = (
         np.asarray(values) for values in (curve.arrival_rate, curve.ttft_p50, curve.ttft_p95)
     )
-    knee = found.replicas * found.replica.knee
     lowest, highest = median[0], max(median[0] * SHOWN, 1.5 * (target or 0.0))
-    lines = {"knee": (knee, theme.limit)}
+    lines = {"knee": (found.knee, theme.limit)}
     for name, load in (("asked", found.mean), ("peak", found.busiest)):
         if 0 < load.arrival_rate <= rates[-1] and load.arrival_rate not in [
             line[0] for line in lines.values()
@@ -76,7 +75,7 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
     return Chart(
         figure,
         f"Time to first token against requests per second. It starts at {written_time(float(median[0]))} and grows "
-        f"without bound beyond the knee at {significant(knee)} requests per second.",
+        f"without bound beyond the knee at {significant(found.knee)} requests per second.",
     )
 
 

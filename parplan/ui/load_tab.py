@@ -23,9 +23,9 @@ from parplan.load_explanation import (
 )
 from parplan.planner import Plan
 from parplan.products import Explanation
-from parplan.purchase_explanation import Work, machines_needed
+from parplan.purchase_explanation import machines_needed
 from parplan.report import in_one_line
-from parplan.scenario import Answer, Scenario, price_terms
+from parplan.scenario import UNPRICED, Answer, Scenario, price_terms
 from parplan.traffic import ASSUMED, Traffic
 from parplan.ui import explain, inputs, prices
 from parplan.ui.figures import draw, room_for_tools, theme
@@ -34,8 +34,8 @@ from parplan.ui.prices import costs, machines, price_day, worth
 from parplan.ui.words import plain, significant
 from parplan.units import counted, either_way, written_share, written_time
 
-ASKED = {"rate": ("Requests per second", 1.0), "peak": ("Peak over mean", 0.5)}
-"""Fields moved here: label and step."""
+ASKED = ("rate", "peak")
+"""Fields moved here."""
 ASKED_RATE, FULL_LOAD = "at the mean rate", "fully loaded"
 """What the cost of a token is reckoned at."""
 COLUMNS = {
@@ -98,14 +98,14 @@ def _next(found: Traffic, scenario: Scenario) -> str:
 def _inputs() -> None:
     """The two fields, moved from here; the sidebar's widgets carry them in the link."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        for name, (label, step) in ASKED.items():
+        for name in ASKED:
+            label, step = inputs.FOLDED["Load"][name]
             field = Scenario.model_fields[name]
             st.session_state[f"_load_{name}"] = float(st.session_state.get(name, field.default))
             st.number_input(
                 label,
-                min_value=1.0 if name == "peak" else 0.0,
-                max_value=100.0 if name == "peak" else 100_000.0,
-                step=step,
+                **inputs.limits(name),
+                step=float(step),
                 format="%g",
                 key=f"_load_{name}",
                 on_change=partial(_take, name),
@@ -198,7 +198,7 @@ def _bill(found: Traffic, answer: Answer) -> None:
     rate = found.bearable if at == FULL_LOAD else scenario.rate
     bills = answer.bills(rate)
     if not bills:
-        st.text("No price is known for machines with so many of this GPU.")
+        st.text(UNPRICED)
         return
     room_for_tools()
     st.dataframe(
@@ -210,7 +210,7 @@ def _bill(found: Traffic, answer: Answer) -> None:
         alt="Cost of the replicas on the machines that can be rented, cheapest first",
     )
     explain.button(
-        lambda: {machines(one.purchase): bill_explained(one, answer, rate=rate) for one in bills},
+        lambda: {machines(one.purchase): bill_explained(one, answer) for one in bills},
         key="_explain_bill",
         label="Explain these costs",
     )
@@ -220,20 +220,16 @@ def _bill(found: Traffic, answer: Answer) -> None:
     st.caption(f"{terms} {busy} What stands idle is paid for too. {prices.SPREAD} {age}")
 
 
-def bill_explained(paid: Bill, answer: Answer, *, rate: float) -> explain.Figures:
+def bill_explained(paid: Bill, answer: Answer) -> explain.Figures:
     """How the figures of one row of the bill are made.
 
     Args:
         paid: the row.
         answer: whose replicas they are.
-        rate: requests per second of all of them together.
     """
-    scenario = answer.scenario
     gpus = int(answer.traffic.replica.layout.gpus) if answer.traffic else 1
     needed = machines_needed(paid.purchase, replicas=paid.replicas, gpus=gpus)
-    named = "requests/s that come" if rate == scenario.rate else "requests/s the replicas bear"
-    work = Work(rate, scenario.prompt, scenario.output, named)
-    return prices.explained(paid, work, needed=needed, scenario=scenario)
+    return prices.explained(paid, needed=needed, scenario=answer.scenario)
 
 
 def _row(paid: Bill) -> Mapping[str, object]:

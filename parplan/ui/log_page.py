@@ -8,8 +8,9 @@ import streamlit as st
 from pydantic import ValidationError
 
 from parplan import logs
-from parplan.logs import Comparison, LogError, LogFigures
-from parplan.scenario import CUTS, Scenario
+from parplan.layout import CUT_NAMES
+from parplan.logs import LogError, LogFigures, Pair
+from parplan.scenario import Scenario
 from parplan.ui import inputs
 from parplan.ui.figures import room_for_tools
 from parplan.ui.words import plain
@@ -19,8 +20,6 @@ LONGEST = 1 << 20
 PLACEHOLDER = """INFO 09-19 10:00:01 [gpu_model_runner.py] Model loading took 33.88 GiB memory and 54.25 seconds
 INFO 09-19 10:00:41 [gpu_worker.py] Available KV cache memory: 37.28 GiB
 INFO 09-19 10:00:41 [kv_cache_utils.py] GPU KV cache size: 244,304 tokens"""
-LABELS = {name: label for fields in inputs.FOLDED.values() for name, (label, _) in fields.items()}
-"""What fields are called on the left."""
 FOUND = {
     "Quantity": st.column_config.TextColumn(pinned=True),
     "Value": st.column_config.TextColumn(),
@@ -75,7 +74,7 @@ def show() -> None:
 def _told(changes: Mapping[str, object]) -> Scenario | None:
     """The scenario on the left, with what the log says put over it; None where they do not go together."""
     chosen = inputs.scenario()
-    cuts = {name: Scenario.model_fields[name].default for name in CUTS}
+    cuts = {name: Scenario.model_fields[name].default for name in CUT_NAMES}
     try:
         return Scenario.model_validate(
             chosen.model_dump() | (cuts if "tensor" in changes else {}) | dict(changes)
@@ -96,9 +95,11 @@ def _take_over(scenario: Scenario, changes: Mapping[str, object], overheads: Map
     same = scenario == chosen
     differing = [name for name, value in changes.items() if value != getattr(chosen, name)]
     parts = [
-        f"{LABELS.get(name, name)}: {inputs.whole(changes[name])}" for name in differing if name not in CUTS
+        f"{inputs.LABELS.get(name, name)}: {inputs.whole(changes[name])}"
+        for name in differing
+        if name not in CUT_NAMES
     ]
-    if any(name in CUTS for name in differing):
+    if any(name in CUT_NAMES for name in differing):
         parts.append(f"layout: {logs.layout_decided(scenario)}")
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
@@ -156,7 +157,7 @@ def _beside(figures: LogFigures, scenario: Scenario) -> None:
     )
 
 
-def _pair(pair: Comparison) -> Mapping[str, object]:
+def _pair(pair: Pair) -> Mapping[str, object]:
     def written(value: float) -> str:
         return replace(pair.figure, value=value).written
 

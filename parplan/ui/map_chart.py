@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parplan.ui import marks
-from parplan.ui.charts import AT_TOP, MOST_REQUESTS, Chart, looks
+from parplan.ui.charts import AT_TOP, Chart, looks
 from parplan.ui.theme import Theme
 from parplan.units import counted
 from parplan.whatif import NOTHING, Cell, WinnerMap
@@ -39,8 +39,7 @@ def prompts_against_requests(found: WinnerMap, *, asked: tuple[int, int], theme:
         asked: concurrency and prompt to mark.
         theme: the colours.
     """
-    requests = [count for count in found.concurrency.tolist() if count <= MOST_REQUESTS]
-    cells = [row[: len(requests)] for row in found.cells]
+    requests, cells = found.concurrency.tolist(), found.cells
     x, y = requests.index(asked[0]), found.prompts.index(asked[1])
     own = cells[y][x]
     colours = _colours(cells, always=own, theme=theme)

@@ -8,6 +8,7 @@ import streamlit as st
 from parplan import catalog
 from parplan.formats import Arithmetic
 from parplan.hardware import Gpu
+from parplan.layout import MOST_GPUS
 from parplan.own_gpu import (
     OWN,
     OwnGpu,
@@ -126,7 +127,7 @@ def _form() -> None:
         help=_about("architecture"),
     )
     for place, (name, label) in zip((left, right), COUNTS.items(), strict=True):
-        place.number_input(label, 1, 1152, key=_key(name), on_change=_take, help=_about(name))
+        place.number_input(label, 1, MOST_GPUS, key=_key(name), on_change=_take, help=_about(name))
     left, right = st.columns(2)
     for index, (name, label) in enumerate(SPEEDS.items()):
         with (left, right)[index % 2]:

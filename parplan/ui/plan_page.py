@@ -181,10 +181,10 @@ def _explained(answer: Answer) -> dict[str, str]:
 
 def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
     """Value and note of each of the figures: at the rate asked for, or with all requests at once."""
-    serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
+    serving, known = best.serving, answer.confidence(best)
     workload, found = best.result.problem.workload, answer.borne
     tpot, ttft = (either_way(band.relative) for band in (known.tpot, known.ttft)) if known else ("", "")
-    first, together = written_time(float(serving.ttft)), significant(serving.tokens_per_s * replicas)
+    first, together = written_time(float(serving.ttft)), significant(answer.tokens_per_s)
     if found:
         at = f"at {workload.concurrency:,}"
         figures = [
@@ -202,4 +202,4 @@ def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
         ]
     if workload.one_token:
         figures[0] = per_token(best), "a request has one token"
-    return [(f"{best.gpus * replicas:,}", str(replace(best.layout, replicas=replicas))), *figures]
+    return [(f"{answer.gpus:,}", str(replace(best.layout, replicas=answer.replicas))), *figures]

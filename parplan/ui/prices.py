@@ -9,7 +9,7 @@ import streamlit as st
 from parplan.cost import BEST_BEFORE, Bill, Cost, age, stale
 from parplan.instances import Purchase
 from parplan.products import Applied
-from parplan.purchase_explanation import Work, hourly_price, million_price, request_price
+from parplan.purchase_explanation import hourly_price, million_price, request_price
 from parplan.scenario import Scenario, price_terms
 from parplan.ui import explain
 
@@ -47,21 +47,20 @@ def costs(spent: Cost) -> dict[str, object]:
     }
 
 
-def explained(paid: Bill, work: Work, *, needed: Applied, scenario: Scenario) -> explain.Figures:
+def explained(paid: Bill, *, needed: Applied, scenario: Scenario) -> explain.Figures:
     """How the figures of a bill are made, by column.
 
     Args:
         paid: the bill.
-        work: what its machines do.
-        needed: how many of them that takes.
+        needed: how many machines its work takes.
         scenario: whose prices they are.
     """
     made = {
         "USD/hour": partial(hourly_price, paid, needed=needed),
-        "USD/M output": partial(million_price, paid, work, kind="output"),
-        "USD/M input": partial(million_price, paid, work, kind="input"),
-        "USD/M total": partial(million_price, paid, work, kind="total"),
-        "USD/request": partial(request_price, paid, work),
+        "USD/M output": partial(million_price, paid, kind="output"),
+        "USD/M input": partial(million_price, paid, kind="input"),
+        "USD/M total": partial(million_price, paid, kind="total"),
+        "USD/request": partial(request_price, paid),
     }
     day = price_day(paid.purchase.instance.priced, today=date.today())
     note = f"{price_terms(scenario)} Price of: {day}. What stands idle is paid for too."

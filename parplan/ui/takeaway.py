@@ -75,9 +75,8 @@ def table(answer: Answer, *, link: str, written: date) -> pd.DataFrame:
 def used(answer: Answer) -> dict[str, str]:
     """What settings that leave a choice ("auto") came to, and what else is assumed."""
     problem = answer.result.problem
-    formats = {problem.precision.weights[part].label for part in problem.transformer.components}
     return {
-        "Weights used": "; ".join(sorted(formats)),
+        "Weights used": "; ".join(problem.weight_labels),
         "KV cache used": problem.precision.kv.label,
         "Engine used": f"{problem.engine.label} {problem.engine.versions}",
         "Assumed": " ".join(assumptions(answer)),

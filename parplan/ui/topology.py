@@ -15,7 +15,7 @@ from parplan.units import GB, counted
 
 ROW = 8
 """Squares side by side."""
-MOST_GPUS = 72
+MOST_SQUARES = 72
 """One rack. Larger replicas are drawn with one square per node."""
 MOST_BOXES = 64
 """Nodes drawn of those."""
@@ -47,7 +47,7 @@ class Square:
 
 def picture(layout: Layout, *, gpu: Gpu, engine: str, theme: Theme) -> Chart:
     """One square per GPU in frames that a fast link joins, and in finer ones where that joins several nodes; one per
-    node where there are more than `MOST_GPUS` GPUs.
+    node where there are more than `MOST_SQUARES` GPUs.
 
     Squares of one pipeline stage, without stages of one attention replica, share a colour; a line under squares joins
     a tensor group.
@@ -57,7 +57,7 @@ def picture(layout: Layout, *, gpu: Gpu, engine: str, theme: Theme) -> Chart:
     """
     taken = seats(layout, gpu=gpu, engine=engine)
     boxes, nodes = (_together(taken, by) for by in ("box", "node"))
-    many = int(layout.gpus) > MOST_GPUS
+    many = int(layout.gpus) > MOST_SQUARES
     inner = len(nodes) > len(boxes) and not many
     squares = _nodes(nodes, layout) if many else list(_gpus(boxes, layout))
     frames = [] if many else [_frame(box, squares, room=0.5, theme=theme) for box in boxes]

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario
 from parplan.ui import inputs
-from parplan.ui.charts import MOST_REQUESTS
 from parplan.ui.figures import draw, theme
 from parplan.ui.map_chart import prompts_against_requests
 from parplan.ui.words import bullets
@@ -78,7 +77,7 @@ def _ask(scenario: Scenario, cell: str) -> None:
 
 def _flips(answer: Answer) -> None:
     st.markdown("**As requests grow**")
-    found = [flip for flip in flip_points(answer.result) if flip[0] <= MOST_REQUESTS]
+    found = flip_points(answer.result)
     st.markdown(bullets(f"From {counted(requests, 'request')} at once: {name}" for requests, name in found))
     st.caption("Tried in steps of a factor of 1.4. Prompt, output and targets stay as asked.")
 

@@ -43,12 +43,12 @@ def show(answer: Answer) -> None:
 def _foundations(answer: Answer) -> None:
     """The facts the numbers rest on."""
     problem = answer.result.problem
-    model, gpu, precision = problem.transformer, problem.gpu, problem.precision
+    model, gpu = problem.transformer, problem.gpu
     facts = {
         "Model": f"{model.name}: {count(model.total_parameters)} parameters, "
         f"{count(model.active_parameters)} active, {len(model.sequence)} layers",
-        "Weights": "; ".join(sorted({precision.weights[part].label for part in model.components})),
-        "KV cache": precision.kv.label,
+        "Weights": "; ".join(problem.weight_labels),
+        "KV cache": problem.precision.kv.label,
         "GPU": f"{gpu.label}: {written_bytes(gpu.memory)} usable",
         "Engine": f"{problem.engine.label} {problem.engine.versions}",
     }

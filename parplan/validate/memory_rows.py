@@ -51,7 +51,7 @@ MEMORY_COLUMNS = (
 )
 
 
-CUTS = ("tp", "pp", "dp", "ep")
+CUT_COLUMNS = ("tp", "pp", "dp", "ep")
 CUT = re.compile(r"(tp|pp|dp|ep)\s*=?\s*(\d{1,6})(?!\d)", re.IGNORECASE)
 """One cut of a layout written in words ("TP8 PP2", "tp=8,pp=2")."""
 
@@ -62,8 +62,8 @@ def cuts(cells: Cells) -> dict[str, str]:
     Raises:
         RowError: a cut is stated twice, differently.
     """
-    found = {name: cells[name].strip() for name in CUTS}
-    for name in CUTS:
+    found = {name: cells[name].strip() for name in CUT_COLUMNS}
+    for name in CUT_COLUMNS:
         if not re.sub(r"[\s,;/+x×]", "", CUT.sub("", cells[name])) and (told := CUT.findall(cells[name])):
             found[name] = "" if found[name] == cells[name].strip() else found[name]
             for cut, ranks in told:

@@ -194,7 +194,7 @@ def queued(run: Run, *, clients: int, requests: int | None) -> Outcome:
         waves, rest = divmod(requests, running)
         last = rest / float(np.squeeze(served(rest).requests_per_s)) if rest else 0.0
         rate = requests / (waves * running / rate + last)
-    first = done.ttft - done.waiting / done.requests_per_s
+    first = done.ttft - done.queued
     latency = first + (run.workload.output - 1) * done.tpot
     return Outcome(ttft=first, tpot=done.tpot, latency=latency, requests_per_s=rate)
 
