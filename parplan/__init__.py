@@ -17,6 +17,7 @@ LAYERS: tuple[str, ...] = (
     "hardware",
     "mixers",
     "transformer",
+    "support",
     "workload",
     "layout",
     "calibration",
