@@ -1,5 +1,6 @@
 """Which number formats an engine runs on which GPU: what it loads as weights, and what it keeps the KV cache in."""
 
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from math import inf, log2
 from typing import Literal, TypeAlias
@@ -142,11 +143,14 @@ class Support(Value):
 
     def refusals(self, transformer: Transformer, *, precision: Precision, gpu: Gpu) -> tuple[Refusal, ...]:
         """What the engine refuses of a model in these formats on a GPU; the same whatever the layout."""
+        there = LINEAR & transformer.components.keys()
+        stored = {component: precision.weights[component] for component in sorted(there)}
+        kinds = _attention(transformer)
         return tuple(
-            Refusal(limit, stored)
+            Refusal(limit, found)
             for limit in self.limits
-            for stored in _asked(limit, transformer, precision)
-            if not (limit.runs_on(gpu) and _has_company(limit, transformer, precision))
+            for found in _spoken_of(limit, weights=stored, kv=precision.kv, attention=kinds)
+            if not (limit.runs_on(gpu) and _has_company(limit, stored.values()))
         )
 
     def nearest(
@@ -171,21 +175,26 @@ class Support(Value):
         return min(candidates, key=lambda one: abs(log2(round(one.bits) / round(stored.bits))), default=None)
 
 
-def _there(transformer: Transformer, components: frozenset[Component] = LINEAR) -> list[Component]:
-    """Those of some components a model has."""
-    return sorted(components & transformer.components.keys())
+def _spoken_of(
+    limit: Limit, *, weights: Mapping[Component, Format], kv: Format, attention: Set[AttentionKind]
+) -> tuple[Format | None, ...]:
+    """The formats of a model a limit speaks of; a limit of the GPU speaks of every model.
 
-
-def _asked(limit: Limit, transformer: Transformer, precision: Precision) -> tuple[Format | None, ...]:
-    """The formats of a model a limit speaks of; a limit of the GPU speaks of every model."""
-    if limit.of == "gpu":
-        return (None,)
-    if limit.of == "kv":
-        kinds = _attention(transformer)
-        spoken = not limit.attention or not kinds.isdisjoint(limit.attention)
-        return (precision.kv,) if spoken and precision.kv.name in limit.formats else ()
-    parts = _there(transformer, ROUTED if limit.experts else LINEAR)
-    return tuple(dict.fromkeys(f for c in parts if (f := precision.weights[c]).name in limit.formats))
+    Args:
+        weights: of every component of matrix products there is.
+        kv: of the KV cache.
+        attention: kinds the model has.
+    """
+    match limit.of:
+        case "gpu":
+            return (None,)
+        case "kv":
+            spoken = not limit.attention or not attention.isdisjoint(limit.attention)
+            return (kv,) if spoken and kv.name in limit.formats else ()
+        case "weights":
+            parts = ROUTED if limit.experts else LINEAR
+            found = (stored for component, stored in weights.items() if component in parts)
+            return tuple({one.name: one for one in found if one.name in limit.formats}.values())
 
 
 def _attention(transformer: Transformer) -> frozenset[AttentionKind]:
@@ -199,8 +208,6 @@ def _attention(transformer: Transformer) -> frozenset[AttentionKind]:
     return frozenset(kind for kind, has in kinds.items() if has)
 
 
-def _has_company(limit: Limit, transformer: Transformer, precision: Precision) -> bool:
+def _has_company(limit: Limit, weights: Iterable[Format]) -> bool:
     """Whether the weights are in formats it runs beside."""
-    return not limit.beside or all(
-        precision.weights[component].name in limit.beside for component in _there(transformer)
-    )
+    return not limit.beside or all(stored.name in limit.beside for stored in weights)

@@ -12,7 +12,6 @@ import pytest
 from parplan import Scenario, catalog, plan
 from parplan.commands import DIALECTS, launch
 from parplan.formats import Format
-from parplan.hardware import Gpu
 from parplan.layout import Layout
 from parplan.links import from_query, parsed, share_url
 from parplan.memory import Memory
@@ -29,10 +28,8 @@ LLAMA, MIXTURE, LATENT = (
     "openai/gpt-oss-20b",
     "deepseek-ai/DeepSeek-V2-Lite",
 )
-GENERATIONS: dict[tuple[str, str, str], Gpu] = {
-    (gpu.vendor, gpu.architecture, gpu.fabric): gpu for gpu in catalog.gpus().values()
-}
-"""One GPU of each generation, by what joins it."""
+GENERATIONS = {(gpu.vendor, gpu.architecture, str(gpu.capability)): gpu for gpu in catalog.gpus().values()}
+"""One GPU of each generation, cards of Blackwell apart from its servers."""
 CHOICES = [*product(catalog.weight_formats().values(), catalog.kv_formats().values())]
 
 
