@@ -18,6 +18,7 @@ LAYERS: tuple[str, ...] = (
     "hardware",
     "mixers",
     "transformer",
+    "support",
     "workload",
     "layout",
     "calibration",

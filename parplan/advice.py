@@ -23,7 +23,7 @@ from parplan.ladder import MOST_REPLICAS, Market, Rung, fewer_would_do, ladder, 
 from parplan.layout import CUT_NAMES, Layout
 from parplan.memory import default_slots
 from parplan.networks import Offer
-from parplan.objections import CLEAR_GAIN, joined_gpus, objection, slots_flag
+from parplan.objections import CLEAR_GAIN, REFUSALS, joined_gpus, objection, slots_flag
 from parplan.planner import Plan, Result
 from parplan.runner_up import RunnerUp, runner_up
 from parplan.units import counted, written_bytes, written_rate, written_share, written_time
@@ -127,7 +127,9 @@ def verdict(result: Result, plan: Plan | None) -> str:
     """The answer in one sentence, with the objective it follows; where cuts are fixed, that they are."""
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
-        return f"{name} does not run on {_limit_words(result)}."
+        refused = _refused(result)
+        where = _refusing(result, refused) if refused else _limit_words(result)
+        return f"{name} does not run on {where}."
     asked, copies = result.problem.requests, result.problem.replicas
     gpus = plan.gpus * copies
     on = _on(result, plan, replicas=copies)
@@ -137,6 +139,22 @@ def verdict(result: Result, plan: Plan | None) -> str:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
     return f"{name}: {serves} {_chosen(result)}: {_speed(plan)}."
+
+
+def _refused(result: Result) -> str:
+    """The first rule by which the engine refuses the GPU or a format, whatever the layout; empty where it does not."""
+    return next((rule for rule in REFUSALS if result.errors[rule].all()), "")
+
+
+def _refusing(result: Result, rule: str) -> str:
+    """The GPU and the engine that refuses it or a format, in words; the KV cache is named where it is that.
+
+    Args:
+        rule: by which it does.
+    """
+    problem = result.problem
+    cache = f" with a KV cache in {problem.precision.kv.name.upper()}" if REFUSALS[rule] == "kv" else ""
+    return f"{problem.gpu.label} in {problem.engine.label}{cache}"
 
 
 def _on(result: Result, plan: Plan, *, replicas: int) -> str:
@@ -177,7 +195,8 @@ def _too_long(result: Result) -> str:
 def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
-        return _nearest_failure(result)
+        refused = _refused(result)
+        return _all_refused(result) if refused else _nearest_failure(result)
     if not plan.holds and plan.short_of_slots:
         waits = objection("waits", result.case(plan.index))
         return f"{waits.reason} {waits.fix}"
@@ -348,6 +367,13 @@ def _limit_words(result: Result) -> str:
     """What was tried, in words."""
     gpus = f"up to {max(result.problem.budget, int(result.gpus.min()))} {result.problem.gpu.label}"
     return f"{gpus}{_each(result)}{' with the cuts you fixed' if result.problem.fixed else ''}"
+
+
+def _all_refused(result: Result) -> str:
+    """Everything the engine refuses of the GPU and the formats, each with its way out; no layout changes that."""
+    broken = (rule for rule in REFUSALS if result.errors[rule].all())
+    found = (objection(rule, result.case(0)) for rule in broken)
+    return " ".join(f"{one.reason} {one.fix}" for one in found)
 
 
 def _nearest_failure(result: Result) -> str:

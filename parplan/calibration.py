@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from parplan.formats import Arithmetic, Format
 from parplan.provenance import Source, Value
+from parplan.support import Support
 from parplan.units import Array, quantity
 
 Fabric: TypeAlias = Literal["nvlink", "xgmi", "pcie"]
@@ -370,6 +371,8 @@ class Engine(Value):
     """Layout fields the engine can set."""
     mixed_experts: bool = False
     """It can spread experts over fewer groups than GPUs and cut each among the rest (hybrid expert tensor parallel)."""
+    support: Support = Support()
+    """Number formats it runs, and on which GPUs."""
     memory: MemoryProfile
     speed: SpeedProfile
     errors: SpeedErrors | None = None

@@ -20,6 +20,7 @@ from parplan.formats import Format
 from parplan.hardware import Gpu, Instance
 from parplan.hub import ConfigError, ModelEntry, Summary
 from parplan.provenance import Source
+from parplan.support import Limit, Support
 from parplan.transformer import Transformer
 
 ROOT = Path(os.environ.get("PARPLAN_CATALOGS") or Path(__file__).parent.parent / "catalogs").resolve()
@@ -261,6 +262,7 @@ def unsized() -> Mapping[str, tuple[str, ...]]:
 def engines() -> Mapping[str, Engine]:
     """Inference engines by name; version families share a speed profile."""
     path, speeds = ROOT / "engines" / "memory.yaml", ROOT / "engines" / "speed.yaml"
+    limits = _limits()
     calibrated = {
         name: _calibrated(found, path=speeds, name=name) for name, found in _document(speeds).items()
     }
@@ -270,8 +272,28 @@ def engines() -> Mapping[str, Engine]:
         speed = sourced.get("speed")
         if speed not in calibrated:
             raise CatalogError(path, (name, "speed"), f"{speed!r} is not in {speeds.name}")
-        whole = {"name": name} | sourced | calibrated[speed]
+        support = Support(known=tuple(formats().values()), limits=limits.get(name, ()))
+        whole = {"name": name, "support": support} | sourced | calibrated[speed]
         found[name] = _entry(Engine, whole, path=path, place=(name,))
+    return found
+
+
+def _limits() -> dict[str, tuple[Limit, ...]]:
+    """Where engines run number formats, by name of the engine."""
+    path = ROOT / "engines" / "formats.yaml"
+    found: dict[str, tuple[Limit, ...]] = {}
+    for name, rows in _document(path).items():
+        if not isinstance(rows, list):
+            raise CatalogError(path, (name,), "a list was expected")
+        places = [((name, number), row) for number, row in enumerate(rows)]
+        found[name] = tuple(
+            _entry(Limit, _with_sources(row, path=path, place=place), path=path, place=place)
+            for place, row in places
+        )
+        for (place, _), limit in zip(places, found[name], strict=True):
+            known = {one for one, has in formats().items() if limit.of in has.kind}
+            if strange := {*limit.formats} - known | {*limit.beside} - weight_formats().keys():
+                raise CatalogError(path, place, f"no format {min(strange)!r} for {limit.of}")
     return found
 
 

@@ -33,6 +33,20 @@ FALLBACK: dict[Arithmetic, tuple[Arithmetic, ...]] = {
 """What a GPU without the wanted arithmetic computes in instead: weights are expanded on the way in (weight-only)."""
 
 
+CAPABILITY = {
+    "Volta": 7.0,
+    "Turing": 7.5,
+    "Ampere": 8.0,
+    "Ada": 8.9,
+    "Hopper": 9.0,
+    "Blackwell": 10.0,
+    "Blackwell Ultra": 10.3,
+}
+"""Least compute capability of an NVIDIA architecture (NVIDIA, list of CUDA GPUs)."""
+WORKSTATION_BLACKWELL = 12.0
+"""That of Blackwell on cards: other tensor cores, and kernels of their own."""
+
+
 class Gpu(Value):
     """One GPU as an engine sees it. All rates are dense, all link speeds are one way, per GPU."""
 
@@ -75,6 +89,13 @@ class Gpu(Value):
             for named, source in self.sources.items()
             if not {*re.split(r"[,\s]+", named)}.isdisjoint(fields)
         )
+
+    @property
+    def capability(self) -> float:
+        """Least compute capability of its architecture; not a number where that is not known."""
+        if self.architecture == "Blackwell" and self.fabric == "pcie":
+            return WORKSTATION_BLACKWELL
+        return CAPABILITY.get(self.architecture, np.nan)
 
     def arithmetic(self, wanted: Arithmetic) -> Arithmetic:
         """The arithmetic this GPU really runs, and has a peak for, when a format asks for `wanted`."""

@@ -96,10 +96,14 @@ class Layout:
         return Layout(**{f.name: np.asarray(getattr(self, f.name))[..., None] for f in fields(self)})
 
     def __str__(self) -> str:
-        """TP8 PP2, DP8 EP8, ...; TP1 for one GPU."""
+        """TP8 PP2, DP8 EP8, ...; TP1 for one GPU.
+
+        >>> str(Layout(tensor=8, pipeline=2)), str(Layout(tensor=2, replicas=3284))
+        ('TP8 PP2', '3,284 × TP2')
+        """
         sizes = {name: int(getattr(self, cut)) for cut, name in CUT_NAMES.items()}
         text = " ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "TP1"
-        return f"{int(self.replicas)} × {text}" if int(self.replicas) > 1 else text
+        return f"{int(self.replicas):,} × {text}" if int(self.replicas) > 1 else text
 
     def named(self, name: str) -> Any:
         """Which of many layouts are called so, whatever their replicas, [...].

@@ -9,6 +9,7 @@ import numpy as np
 
 from parplan import catalog
 from parplan.advice import verdict
+from parplan.calibration import Engine
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, runnable
 from parplan.instances import purchases, sequence_bytes, weight_bytes
@@ -18,6 +19,7 @@ from parplan.planner import Plan, judged
 from parplan.problem import Problem
 from parplan.scenario import Answer, Scenario, offers, problem_of
 from parplan.search import candidate_layouts, deciding_batches
+from parplan.support import Kind, Refusal
 from parplan.units import counted
 
 LARGE_SHARE = 95
@@ -26,6 +28,8 @@ Change: TypeAlias = tuple[str, dict[str, Any]]
 """Words, and the fields that change."""
 Alternatives: TypeAlias = tuple[Change, ...]
 """Changes of one kind, the mildest first; the first that works is enough."""
+STORED: dict[Kind, str] = {"weights": "the weights", "kv": "the KV cache"}
+"""What a format is of, in words."""
 RETOLD = frozenset({"slots", "step_tokens", "utilization"})
 """Fields that only tell the engine otherwise."""
 
@@ -55,13 +59,15 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
     """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
     planned and holds.
 
-    Meant for answers that do not: more sequence slots, a share of memory the driver context fits beside, other cuts
-    than the user fixed, smaller formats, a larger share of memory, as many or as long requests as do fit, more GPUs,
-    larger GPUs of the same vendor. Of two ways to the same plan the first counts.
+    Meant for answers that do not: formats that run and engines that run the asked ones, more sequence slots, a share of
+    memory the driver context fits beside, other cuts than the user fixed, smaller formats, a larger share of memory, as
+    many or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the
+    first counts.
     """
     scenario, seen = answer.scenario, [answer.result.problem]
     found: list[WayOut] = []
     for alternatives in (
+        *_formats_that_run(answer),
         *_more_slots(scenario),
         *_smaller_share(answer),
         *_recut(scenario),
@@ -113,6 +119,38 @@ def _held(words: str, changed: Scenario, problem: Problem, *, retold: bool) -> W
     bought = purchases(offers(changed, gpu=problem.gpu), gpu=problem.gpu, gpus=int(result.gpus[smallest]))
     price = next((purchase.price for purchase in bought if purchase.price is not None), inf)
     return WayOut(words, changed, best, verdict(result, best), price, retold)
+
+
+def _formats_that_run(answer: Answer) -> tuple[Alternatives, ...]:
+    """Where the engine refuses formats: the nearest in size that run, on more GPUs where it takes them; or each other
+    engine that refuses none, the newest version of it."""
+    problem = answer.result.problem
+
+    def refusals(engine: Engine) -> tuple[Refusal, ...]:
+        return engine.support.refusals(problem.transformer, precision=problem.precision, gpu=problem.gpu)
+
+    refused = refusals(problem.engine)
+    if not refused:
+        return ()
+    nearest = {
+        one.of: problem.engine.support.nearest(
+            one, problem.transformer, precision=problem.precision, gpu=problem.gpu
+        )
+        for one in refused
+    }
+    stored = {of: found for of, found in nearest.items() if found is not None}
+    change: dict[str, Any] = {of: found.name for of, found in stored.items()}
+    words = f"store {' and '.join(f'{STORED[of]} in {found.label}' for of, found in stored.items())}"
+    larger = tuple(
+        (f"{words}, on up to {limit:,} GPUs per replica", change | {"budget": limit})
+        for limit in _budgets(problem.budget)
+    )
+    startable = [engine for engine in catalog.engines().values() if engine.errors and not refusals(engine)]
+    others = {engine.family: engine for engine in reversed(startable)}
+    return (
+        *((((words, change), *larger),) if stored.keys() == nearest.keys() else ()),
+        *(((f"use {engine.label}", {"engine": engine.name}),) for engine in others.values()),
+    )
 
 
 def _more_slots(scenario: Scenario) -> tuple[Alternatives, ...]:
@@ -209,9 +247,8 @@ def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alt
 
 def _larger(answer: Answer) -> tuple[Alternatives, ...]:
     """Twice as many GPUs until it holds, or larger ones of the same vendor."""
-    gpu, budget = answer.result.problem.gpu, answer.result.problem.budget
-    doubled = (budget << times for times in range(1, MOST_GPUS.bit_length()))
-    limits = [*(limit for limit in doubled if limit < MOST_GPUS), MOST_GPUS]
+    gpu = answer.result.problem.gpu
+    limits = _budgets(answer.result.problem.budget)
     larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
     uses = [
         (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0}) for g in sorted(larger, key=lambda g: g.memory)
@@ -221,3 +258,9 @@ def _larger(answer: Answer) -> tuple[Alternatives, ...]:
         tuple((f"allow up to {limit:,} GPUs per replica", {"budget": limit}) for limit in limits),
         *((use,) for use in roomy[:3]),
     )
+
+
+def _budgets(budget: int) -> tuple[int, ...]:
+    """Twice as many GPUs, four times and so on, and the most there may be."""
+    doubled = (budget << times for times in range(1, MOST_GPUS.bit_length()))
+    return (*(limit for limit in doubled if limit < MOST_GPUS), MOST_GPUS)

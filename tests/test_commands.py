@@ -274,7 +274,7 @@ def test_attention_data_parallelism_of_tensorrt_llm_stands_in_the_file() -> None
         ("trtllm", {"model": DEEPSEEK}, Layout(tensor=2, data=4, expert=8), "TP2 repeated 4 times"),
         ("trtllm", {"model": DEEPSEEK}, Layout(tensor=8, decode_context=8), "Helix"),
         ("trtllm", {}, Layout(tensor=4, context=2), "context-parallel prefill"),
-        ("trtllm", {"gpu": "mi300x"}, Layout(tensor=4), "NVIDIA GPUs only"),
+        ("trtllm", {"gpu": "mi300x"}, Layout(tensor=4), "runs on NVIDIA GPUs"),
         ("trtllm", {"weights": "int8"}, Layout(tensor=4), "INT8"),
         ("trtllm", {"weights": "q4_k_m"}, Layout(tensor=4), "GGUF"),
         ("vllm", {"weights": "bnb-nf4"}, Layout(tensor=4), "NF4"),

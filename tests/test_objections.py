@@ -181,23 +181,23 @@ def test_fp8_on_a_gpu_without_fp8_is_weight_only() -> None:
     [
         # Marlin expands FP8 on Ampere; SGLang's expert kernels do not (SGLang issues 12887, 18875)
         ("vllm", "a100-sxm-80", "Qwen/Qwen3-30B-A3B-FP8", "native", None),
-        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B-FP8", "native", "sglang-block-fp8"),
-        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B", "fp8", "sglang-fp8-experts"),
+        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B-FP8", "native", "weight-format"),
+        ("sglang", "a100-sxm-80", "Qwen/Qwen3-30B-A3B", "fp8", "weight-format"),
         ("sglang", "a100-sxm-80", "meta-llama/Llama-3.3-70B-Instruct", "fp8", None),
-        ("trtllm", "a100-sxm-80", "meta-llama/Llama-3.3-70B-Instruct", "fp8", "trtllm-fp8"),
+        ("trtllm", "a100-sxm-80", "meta-llama/Llama-3.3-70B-Instruct", "fp8", "weight-format"),
         # Marlin reaches Turing since vLLM PR 29901, December 2025
-        ("vllm-0.16", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "vllm-old-fp8"),
+        ("vllm-0.16", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "weight-format"),
         ("vllm", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", None),
-        ("vllm", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "vllm-fp8"),
-        ("vllm", "t4", "openai/gpt-oss-20b", "native", "vllm-mxfp4"),
+        ("vllm", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "fp8", "weight-format"),
+        ("vllm", "t4", "openai/gpt-oss-20b", "native", "weight-format"),
         ("vllm", "h100-sxm", "openai/gpt-oss-20b", "native", None),
         ("vllm", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "int4-g128", None),
-        ("sglang", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "sglang-gpu"),
-        ("trtllm", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "trtllm-gpu"),
-        ("trtllm", "mi300x", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "trtllm-vendor"),
+        ("sglang", "v100-sxm-32", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "engine-gpu"),
+        ("trtllm", "t4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "engine-gpu"),
+        ("trtllm", "mi300x", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bf16", "engine-gpu"),
         ("vllm", "mi300x", "meta-llama/Llama-3.3-70B-Instruct", "int4-g128", None),
         # NVFP4 has tensor cores on Blackwell only; vLLM and SGLang expand it elsewhere
-        ("trtllm", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", "trtllm-nvfp4"),
+        ("trtllm", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", "weight-format"),
         ("vllm", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
         ("sglang", "h100-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
         ("trtllm", "b200-sxm", "meta-llama/Llama-3.3-70B-Instruct", "nvfp4", None),
@@ -353,7 +353,7 @@ def test_experts_quantised_on_loading_are_padded_by_vllm_and_a_checkpoint_in_blo
 def test_a_compressed_cache_is_fp8_where_vllm_has_no_other(kv: str, gpu: str, *, broken: bool) -> None:
     of = problem("deepseek-ai/DeepSeek-V4-Flash", gpu=gpu)
     of = replace(of, precision=of.precision.model_copy(update={"kv": FORMATS[kv]}))
-    assert ("compressed-cache" in rules_broken(of, Layout(tensor=8))) == broken
+    assert ("kv-format" in rules_broken(of, Layout(tensor=8))) == broken
 
 
 def test_every_slot_needs_a_recurrent_state_where_graphs_are_recorded() -> None:

@@ -551,3 +551,14 @@ def test_a_model_is_fetched_from_the_hub_by_its_id(monkeypatch: pytest.MonkeyPat
     assert messages == []
     assert plan(scenario).result.problem.transformer.name == "somebody/their-llama"
     assert plan(scenario).result.problem.transformer.native["dense_ffn"] == "fp8"
+
+
+def test_a_format_that_does_not_run_is_kept_through_tabs_links_and_sliders() -> None:
+    page = opened(weights="q4_k_m", kv="nvfp4")
+    assert "does not run on H100" in verdict(page).replace("\\", "")
+    for tab in TABS:
+        show(page, tab)
+    page.select_slider(key="concurrency").set_value(96)
+    run(page)
+    assert (shared(page)["weights"], shared(page)["kv"]) == (["q4_k_m"], ["nvfp4"])
+    assert "does not run on H100" in verdict(page).replace("\\", "")

@@ -14,15 +14,12 @@ from parplan.calibration import Engine
 from parplan.commands.sglang import Sglang
 from parplan.commands.start import (
     HUB_ID,
-    PLAIN,
     Checkpoint,
     Dialect,
     Launch,
     Start,
     announced_length,
-    asked_formats,
     checkpoint,
-    checkpoint_kind,
 )
 from parplan.commands.trtllm import CONFIG_FILE, Trtllm
 from parplan.commands.vllm import Vllm
@@ -51,23 +48,20 @@ DIALECTS: Mapping[str, Dialect] = {
         version="0.33.0",
         online={"fp8": "fp8_per_tensor", "fp8-block": "fp8_per_block"},
         kv={**_VLLM_KV, "nvfp4": "nvfp4"},
-        unread=frozenset({"gguf", "bitsandbytes"}),
         prefill_context=True,
         one_line=True,
     ),
     "vllm-0.17": Vllm(
         version="0.19.0",
-        online={"fp8": "fp8"},
+        online={"fp8": "fp8", "bnb-nf4": "bitsandbytes"},
         kv=_VLLM_KV,
-        unread=frozenset(),
         prefill_context=False,
         one_line=False,
     ),
     "vllm-0.16": Vllm(
         version="0.16.0",
-        online={"fp8": "fp8"},
+        online={"fp8": "fp8", "bnb-nf4": "bitsandbytes"},
         kv=_VLLM_KV,
-        unread=frozenset(),
         prefill_context=False,
         one_line=False,
     ),
@@ -75,13 +69,11 @@ DIALECTS: Mapping[str, Dialect] = {
         version="0.5.23",
         online={"fp8": "fp8"},
         kv={"bf16": "bfloat16", "fp8": "fp8_e4m3", "nvfp4": "nvfp4"},
-        unread=frozenset(),
     ),
     "trtllm": Trtllm(
         version="serve.py @00209af",
         online={},
         kv={"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"},
-        unread=frozenset({"gguf", "bitsandbytes", "int8"}),
     ),
 }
 """Engines of the catalogue that can be started; each at the newest version its constants hold for."""
@@ -100,11 +92,12 @@ def launch(problem: Problem, *, layout: Layout, memory: Memory, engine_name: str
     if dialect is None:
         return Launch(engine_name, cannot=f"{engine_name} is not an engine one can start.")
     checked = f"{dialect.label} {dialect.version}"
-    refusal = _unread(problem, dialect=dialect) or dialect.refusal(problem, layout)
+    own = engine_name == problem.engine.name
+    engine = problem.engine if own else catalog.engines()[engine_name]
+    refusal = _refused(problem, engine=engine) or dialect.refusal(problem, layout)
     if refusal:
         return Launch(engine_name, cannot=refusal, checked=checked)
-    source, own = checkpoint(problem, online=dialect.online), engine_name == problem.engine.name
-    engine = problem.engine if own else catalog.engines()[engine_name]
+    source = checkpoint(problem, online=dialect.online)
     fewer = states_for_slots(problem, layout=layout, memory=memory) if own else None
     if fewer:
         problem, memory = with_slots(problem, layout=layout, slots=fewer)
@@ -167,15 +160,10 @@ def with_slots(problem: Problem, *, layout: Layout, slots: int) -> tuple[Problem
     return changed, held
 
 
-def _unread(problem: Problem, *, dialect: Dialect) -> str:
-    """Why an engine cannot hold the weights or the cache in the asked formats; empty when it can."""
-    bad = [found for found in asked_formats(problem).values() if checkpoint_kind(found) in dialect.unread]
-    if bad:
-        return f"{dialect.label} {dialect.version} does not load {bad[0].label} checkpoints."
-    cache = problem.precision.kv
-    if cache.name not in {*PLAIN, *dialect.kv}:
-        return f"{dialect.label} {dialect.version} has no KV cache in {cache.label}."
-    return ""
+def _refused(problem: Problem, *, engine: Engine) -> str:
+    """Why an engine does not run a model in the asked formats on the GPU; empty where it does."""
+    found = engine.support.refusals(problem.transformer, precision=problem.precision, gpu=problem.gpu)
+    return found[0].words(engine.label, gpu=problem.gpu) if found else ""
 
 
 def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> str | None:

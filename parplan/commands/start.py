@@ -108,8 +108,6 @@ class Dialect(ABC):
     """Formats the engine quantises 16-bit checkpoints to on loading, and its names of the methods."""
     kv: Mapping[str, str]
     """KV cache formats, and the engine's names of them."""
-    unread: frozenset[str]
-    """Kinds of checkpoint it cannot load."""
 
     @abstractmethod
     def refusal(self, problem: Problem, layout: Layout) -> str:
@@ -152,13 +150,6 @@ def asked_formats(problem: Problem) -> dict[Component, Format]:
     """Format of every component of matrix products the model has."""
     there = LINEAR & problem.transformer.components.keys()
     return {component: problem.precision.weights[component] for component in sorted(there)}
-
-
-def checkpoint_kind(stored: Format) -> str:
-    """How a checkpoint in a format is packed, as far as loading it goes: gguf, bitsandbytes, or the format's name."""
-    if stored.label.startswith("GGUF"):
-        return "gguf"
-    return "bitsandbytes" if stored.name.startswith("bnb-") else stored.name
 
 
 def checkpoint(problem: Problem, *, online: Mapping[str, str]) -> Checkpoint:

@@ -22,10 +22,8 @@ class Trtllm(Dialect):
 
     label = "TensorRT-LLM"
 
-    def refusal(self, problem: Problem, layout: Layout) -> str:
-        """NVIDIA only; attention is cut over all of a layer's GPUs or repeated on all; no context parallelism."""
-        if problem.gpu.vendor != "NVIDIA":
-            return f"TensorRT-LLM runs on NVIDIA GPUs only, not on {problem.gpu.label}."
+    def refusal(self, problem: Problem, layout: Layout) -> str:  # noqa: ARG002
+        """Attention is cut over all of a layer's GPUs or repeated on all; no context parallelism."""
         if layout.tensor > 1 and layout.data > 1:
             return (
                 f"TensorRT-LLM cuts attention over all {layout.width} GPUs of a layer or repeats it on each "

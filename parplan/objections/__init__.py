@@ -12,14 +12,16 @@ from typing import Literal
 import numpy as np
 
 from parplan.objections.case import Case, Objection, Rule, divisors, joined_gpus, nearest, slots_flag
+from parplan.objections.formats import FORMATS, REFUSALS, starts
 from parplan.objections.hard import HARD, largest_percent
-from parplan.objections.hardware import HARDWARE, starts
+from parplan.objections.hardware import HARDWARE
 from parplan.objections.unwise import CLEAR_GAIN, UNWISE, narrower_tensor
 from parplan.units import Mask
 
 __all__ = [
     "BY_NAME",
     "CLEAR_GAIN",
+    "REFUSALS",
     "RULES",
     "Case",
     "Objection",
@@ -36,7 +38,7 @@ __all__ = [
     "starts",
 ]
 
-RULES: tuple[Rule, ...] = (*HARD, *HARDWARE, *UNWISE)
+RULES: tuple[Rule, ...] = (*FORMATS, *HARD, *HARDWARE, *UNWISE)
 
 
 def broken(case: Case, *, severity: Literal["error", "warning"]) -> Mapping[str, Mask]:
@@ -54,7 +56,7 @@ BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 def objection(name: str, case: Case) -> Objection:
     """One rule's objection to a single layout that breaks it."""
     rule = BY_NAME[name]
-    return Objection(rule.name, rule.severity, rule.reason(case), rule.fix(case), rule.source)
+    return Objection(rule.name, rule.severity, rule.reason(case), rule.fix(case), rule.cited(case))
 
 
 def objections(case: Case) -> tuple[Objection, ...]:

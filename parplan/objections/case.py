@@ -57,7 +57,11 @@ class Rule:
     """Case -> mask [layouts], or a scalar that holds for all."""
     reason: Callable[[Case], str]
     fix: Callable[[Case], str]
-    source: str
+    source: str | Callable[[Case], str]
+
+    def cited(self, case: Case) -> str:
+        """Where it was read."""
+        return self.source if isinstance(self.source, str) else self.source(case)
 
 
 def always(words: str) -> Callable[[Case], str]:
