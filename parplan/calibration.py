@@ -81,8 +81,9 @@ class Exact(Value):
 class Grouped(Value):
     """vLLM's hybrid manager: all layers are sorted into groups of equal size that share pages of equal bytes.
 
-    Groups that are not full are padded; a window is charged with a whole prefill step on top,
-    `window - 1 + batched tokens`; a page grows until a recurrent state fits into it.
+    Groups that are not full are padded; on top of all windows come the tokens in flight, which all requests share,
+    while the log reckons with one request that has them all, `window - 1 + tokens in flight`; a page grows until a
+    recurrent state fits into it.
     """
 
     kind: Literal["grouped"] = "grouped"
@@ -172,8 +173,8 @@ class MemoryProfile(Value):
     slots_within_step: bool = False
     """It refuses to start with fewer tokens of a step than sequence slots."""
     steps_in_flight: int = Field(default=1, ge=1)
-    """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
-    pipeline stages at least one for each."""
+    """Steps scheduled before the first of them is done, whose tokens windows keep. With pipeline stages at least one
+    for each."""
     allocator: Allocator = Field(discriminator="kind")
 
     def pads(self, stored: Format) -> bool:
