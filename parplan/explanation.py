@@ -40,6 +40,7 @@ from parplan.work import ACTIVATION_BYTES, LOGIT_BYTES, block_share, cache_share
 COMPONENT_NAMES: dict[Component, str] = {
     "embedding": "embedding",
     "attention": "attention",
+    "attention_output": "output of attention",
     "indexer": "sparse index",
     "recurrent": "recurrent layers",
     "dense_ffn": "dense feed-forward",

@@ -378,6 +378,19 @@ def test_one_stage_of_each_kind_decides_as_all_do(
         assert getattr(few, part) == pytest.approx(getattr(every, part), nan_ok=True), part
 
 
+@pytest.mark.parametrize("layout", [Layout(tensor=8), Layout(data=8, expert=8)], ids=str)
+def test_attention_that_is_quantised_in_part_takes_what_its_matrices_do(layout: Layout) -> None:
+    """DeepSeek-V3.1-NVFP4: per layer and GPU both down-projections whole and 16-bit, the heads' share of the others,
+    and 4.5 bits for each value of the output projection."""
+    hidden, heads, tensor = 7168, 128, int(layout.tensor)
+    down = hidden * (1536 + 512 + 64) + 1536 + 512
+    up = heads * (1536 * (128 + 64) + 512 * (128 + 128))
+    output = heads * 128 * hidden
+    held = loaded("nvidia/DeepSeek-V3.1-NVFP4", layout=layout).weights_by_component
+    assert held["attention"] == pytest.approx(61 * 2 * (down + up / tensor))
+    assert held["attention_output"] == pytest.approx(61 * 4.5 / 8 * output / tensor)
+
+
 # --- drafts and redundant experts
 
 
