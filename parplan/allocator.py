@@ -12,9 +12,9 @@ from parplan.calibration import Allocator, Exact, Grouped, TwoPools
 from parplan.drafting import drafting_block, drafting_layers
 from parplan.formats import Precision
 from parplan.layout import Layout
-from parplan.mixers import Compressed, GroupedQuery, Mixer, Recurrent
+from parplan.mixers import Compressed, GroupedQuery, Latent, Mixer, Recurrent
 from parplan.transformer import Transformer
-from parplan.units import Array, Count, Tokens
+from parplan.units import Array, Bytes, Count, Mask, Tokens
 from parplan.work import INDEX_BYTES, Stages, cache_share, sequence_state_bytes
 
 
@@ -63,13 +63,34 @@ MIXED_ENTRY_BYTES = 584 / 512
 bytes of scales follow (`fp8_ds_mla` of DeepSeek-V4: vllm-project/vllm#47716, sgl-project/sglang#37138, read
 2026-11-30)."""
 
+PACKED_TILE, PACKED_SCALE, PACKED_ROTARY = 128, 4, 2
+"""Of a packed latent: elements that share a scale, bytes of the scale, and of one rotary element."""
+
+
+def packed_latent_bytes(mixer: Latent) -> Bytes:
+    """Bytes per token of a latent whose 8-bit form keeps scales of its own and a 16-bit rotary key (`fp8_ds_mla`).
+
+        rank + 4 rank / 128 + 2 rotary
+
+    Source: vLLM vllm/v1/kv_cache_interface.py, `MLAAttentionSpec`; SGLang `calculate_mla_kv_cache_dim`;
+    flashinfer-ai/flashinfer#2426: 512 + 16 + 128 bytes. Read 2026-11-30.
+    """
+    return mixer.kv_rank + PACKED_SCALE * mixer.kv_rank / PACKED_TILE + PACKED_ROTARY * mixer.rope_dim
+
 
 def stores(
-    transformer: Transformer, precision: Precision, *, layout: Layout, stages: Stages, drafts: int = 0
+    transformer: Transformer,
+    precision: Precision,
+    *,
+    layout: Layout,
+    stages: Stages,
+    drafts: int = 0,
+    packed: Mask | bool = False,
 ) -> tuple[Store, ...]:
     """The distinct kinds of cache a model keeps; layers that cache alike are counted together.
 
     Args:
+        packed: whether 8-bit latents of sparse attention are packed, [...], see `packed_latent_bytes`.
         drafts: tokens drafted for every request; the layers that do it are on the last stage as well.
     """
     kinds = [(block, stages.layers[..., kind]) for kind, block in enumerate(transformer.blocks)]
@@ -77,7 +98,7 @@ def stores(
         kinds.append((drafting_block(transformer), drafting_layers(transformer) * stages.last))
     found: dict[tuple[object, ...], Store] = {}
     for block, here in kinds:
-        for store in mixer_stores(block.mixer, precision, layout=layout, layers=here):
+        for store in mixer_stores(block.mixer, precision, layout=layout, layers=here, packed=packed):
             key = (
                 store.window,
                 store.chunked,
@@ -91,14 +112,15 @@ def stores(
 
 
 def mixer_stores(
-    mixer: Mixer | None, precision: Precision, *, layout: Layout, layers: Array
+    mixer: Mixer | None, precision: Precision, *, layout: Layout, layers: Array, packed: Mask | bool = False
 ) -> tuple[Store, ...]:
     """What one mixer keeps on one rank: a growing or windowed part, a compressed part, or a state."""
     if mixer is None:
         return ()
     cache = mixer.cache
     share = np.asarray(cache_share(mixer, layout=layout), dtype=float)[..., None]
-    mixed = isinstance(mixer, Compressed) and precision.kv.bits == MIXED_ENTRY_BITS
+    eight_bit = precision.kv.bits == MIXED_ENTRY_BITS
+    mixed = isinstance(mixer, Compressed) and eight_bit
     element = MIXED_ENTRY_BYTES if mixed else precision.kv.bytes_per_element
     beside = cache.compressed * element + cache.index * INDEX_BYTES
     match mixer:
@@ -121,6 +143,10 @@ def mixer_stores(
             )
         case GroupedQuery() if not cache.growing:
             return ()
+        case Latent(sparse_top_k=int()) if eight_bit and mixer.rope_dim:
+            own = cache.growing * element
+            kept = np.where(np.asarray(packed)[..., None], packed_latent_bytes(mixer), own)
+            return (Store(layers=layers, per_token=share * (kept + beside), state=0 * share),)
         case _:
             per_token = share * (cache.growing * element + beside)
             chunked = isinstance(mixer, GroupedQuery) and mixer.chunked

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from parplan.formats import Arithmetic, Format
+from parplan.hardware import Gpu
 from parplan.provenance import Source, Value
 from parplan.units import Array, quantity
 
@@ -113,9 +114,10 @@ Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "compre
 attention over a compressed cache."""
 
 
-Trait: TypeAlias = Literal["index", "windows", "compressed", "padding", "images"]
-"""What only some plans have and some constants are about: attention that looks tokens up in an index, layers that keep
-a window of them, a compressed cache, experts that grow when they are loaded, images encoded at start."""
+Trait: TypeAlias = Literal["index", "latents", "windows", "compressed", "padding", "images"]
+"""What only some plans have and some constants are about: attention that looks tokens up in an index, or their
+latents, layers that keep a window of them, a compressed cache, experts that grow when they are loaded, images encoded
+at start."""
 
 
 class MemoryProfile(Value):
@@ -154,6 +156,9 @@ class MemoryProfile(Value):
     """Hidden states more on a stage that passes them on."""
     index_lengths: float = Field(default=0, ge=0)
     """Requests of the longest length whose sparse-index keys the prefill workspace holds."""
+    packed_latents: dict[str, frozenset[Fabric]] = Field(default_factory=dict)
+    """GPU architectures, and of these the GPUs by what joins them, on which it keeps 8-bit latents of sparse attention
+    with scales and 16-bit rotary keys."""
     rotary_entry: float = Field(default=0, ge=0)
     """Bytes of one entry of the rotary tables every rank keeps; 0: not known, not counted."""
     expert_padding: Padding | None = None
@@ -176,6 +181,10 @@ class MemoryProfile(Value):
     """Steps scheduled before the first of them is done, whose tokens windows keep. With pipeline stages at least one
     for each."""
     allocator: Allocator = Field(discriminator="kind")
+
+    def packs_latents(self, gpu: Gpu) -> bool:
+        """Whether its kernels for sparse latent attention on a GPU take packed 8-bit latents."""
+        return gpu.fabric in self.packed_latents.get(gpu.architecture, ())
 
     def pads(self, stored: Format) -> bool:
         """Whether experts in a format get larger when they are loaded."""

@@ -26,7 +26,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.mixers import Compressed, Mixer
+from parplan.mixers import Compressed, Latent, Mixer
 from parplan.placement import Placement, Roofline
 from parplan.planner import Plan
 from parplan.problem import Problem
@@ -480,6 +480,8 @@ def traits(problem: Problem) -> Iterator[Trait]:
     transformer, profile = problem.transformer, problem.engine.memory
     if any(mixer.cache.index for mixer in transformer.mixers):
         yield "index"
+    if any(isinstance(mixer, Latent) and mixer.sparse_top_k for mixer in transformer.mixers):
+        yield "latents"
     if any(mixer.cache.window for mixer in transformer.mixers):
         yield "windows"
     if any(isinstance(mixer, Compressed) for mixer in transformer.mixers):

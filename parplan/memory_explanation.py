@@ -144,6 +144,7 @@ def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
         layout=plan.layout,
         stages=all_stages(problem.transformer, layout=plan.layout),
         drafts=problem.settings.drafts,
+        packed=problem.gpu.each(problem.engine.memory.packs_latents),
     ):
         layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
         kept = min(length, store.window) if store.window else length

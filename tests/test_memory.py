@@ -23,6 +23,7 @@ from parplan.allocator import (
 )
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
+from parplan.hardware import Gpus
 from parplan.layout import Layout
 from parplan.memory import (
     Charges,
@@ -669,6 +670,62 @@ def test_nearly_equal_kinds_are_padded_to_the_larger_one() -> None:
     kept = [group(13, 2048), group(12, 2048, window=128)]
     charged = grouped_charge(kept, allocator=UNIFORM, length=1024, in_flight=8192)
     assert charged.logged_token == pytest.approx(2 * 13 * 2048)
+
+
+def token_bytes(name: str, *, gpu: str, engine: str = "vllm", kv: str = "fp8", **told: Any) -> float:
+    """Bytes of cache for a token of a long request."""
+    transformer, known = model(name), catalog.formats()
+    one = memory(
+        transformer, chosen_precision(transformer, weights=None, kv=known[kv], formats=known),
+        layout=Layout(tensor=8), gpu=catalog.gpus()[gpu], engine=catalog.engines()[engine],
+        workload=Workload(prompt=16_383, output=1), concurrency=1, settings=Settings(**told),
+    )  # fmt: skip
+    return float(one.request) / 16_384
+
+
+def test_sparse_latents_are_packed_where_the_kernels_take_them_so() -> None:
+    """GLM-5.2: a fork of vLLM logs 54,728 bytes a token, 79 x 656 + 22 x 132 of index (local-inference-lab/vllm#82), of
+    which its drafting layer has one each; DeepSeek-V3.2 has 61 layers with an index each."""
+    glm, deepseek = "zai-org/GLM-5.2-FP8", "deepseek-ai/DeepSeek-V3.2"
+    for gpu in ("h200-sxm", "rtx-pro-6000-server"):
+        assert token_bytes(glm, gpu=gpu) + 656 + 132 == 54_728
+    assert token_bytes(deepseek, gpu="h200-sxm") == 61 * (656 + 132)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "latent"),
+    [
+        ("vllm", "h200-sxm", 656),
+        ("vllm", "b200-sxm", 576),
+        ("vllm", "mi355x", 576),
+        ("vllm-0.17", "b200-sxm", 576),
+        ("vllm-0.16", "b200-sxm", 656),
+        ("sglang", "h100-sxm", 656),
+        ("sglang", "b200-sxm", 576),
+        ("ideal", "h200-sxm", 576),
+    ],
+)
+def test_whose_latents_are_packed(engine: str, gpu: str, latent: int) -> None:
+    """vLLM: FlashMLA's 656 bytes, FlashInfer's 576 by default on B200 since 0.18; SGLang: 576 from Blackwell up."""
+    assert token_bytes("deepseek-ai/DeepSeek-V3.2", gpu=gpu, engine=engine) == 61 * (latent + 132)
+
+
+def test_only_eight_bit_latents_of_sparse_attention_are_packed() -> None:
+    assert token_bytes("deepseek-ai/DeepSeek-V3.2", gpu="h200-sxm", kv="bf16") == 61 * (2 * 576 + 132)
+    assert token_bytes(DEEPSEEK, gpu="h200-sxm") == 61 * 576
+
+
+def test_gpus_side_by_side_pack_latents_each_as_its_kernels_do() -> None:
+    transformer, known = model("deepseek-ai/DeepSeek-V3.2"), catalog.gpus()
+    precision = chosen_precision(
+        transformer, weights=None, kv=catalog.formats()["fp8"], formats=catalog.formats()
+    )
+    both = memory(
+        transformer, precision, layout=Layout.stack([Layout(tensor=8)] * 2).column(),
+        gpu=Gpus((known["h200-sxm"], known["b200-sxm"]), layouts=(1, 1)), engine=catalog.engines()["vllm"],
+        workload=Workload(prompt=16_383, output=1), concurrency=np.array([1, 2]),
+    )  # fmt: skip
+    assert (both.request[:, 0] / 16_384).tolist() == [61 * (656 + 132), 61 * (576 + 132)]
 
 
 def test_pages_grow_until_a_state_fits() -> None:

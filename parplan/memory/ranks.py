@@ -87,13 +87,15 @@ def stage_charges(
     *,
     layout: Layout,
     stages: Stages,
+    gpu: Hardware,
     profile: MemoryProfile,
     told: Limits,
     length: Tokens,
     settings: Settings,
 ) -> Charges:
     """What pipeline stages' pools are charged for one request, [..., stages]."""
-    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
+    packed = gpu.each(profile.packs_latents)
+    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts, packed=packed)
     ahead = profile.steps_in_flight > 1
     steps = np.maximum(profile.steps_in_flight, np.asarray(layout.pipeline)) if ahead else np.asarray(1)
     told_of: dict[str, Any] = {
@@ -188,6 +190,7 @@ def division(
             precision,
             layout=layout,
             stages=stages,
+            gpu=gpu,
             profile=profile,
             told=told,
             length=np.asarray(length)[..., None],
