@@ -37,6 +37,8 @@ class Balance:
     together: Entry
     kv_ideal: float
     """Cache of all asked requests without blocks, padding and unused windows: a part of what is needed."""
+    kv_in_flight: float
+    """What the tokens of the steps in flight add to it in windows, whichever requests they belong to."""
     kv_tokens: int
     """Tokens the replica's pools hold, as the engine's log counts them."""
     requests: float
@@ -81,9 +83,14 @@ class Balance:
     def cache(self) -> str:
         """What the asked requests' cache takes as the model defines it and as the engine allocates it."""
         allocated = next(entry.needed for entry in self.entries if entry.name == KV)
+        shared = (
+            f", {written_bytes(self.kv_in_flight)} of it in windows for the tokens of steps in flight, which all share"
+            if self.kv_in_flight > 1
+            else ""
+        )
         return (
             f"KV cache of all asked requests, per GPU: {written_bytes(self.kv_ideal)} ideal, "
-            f"{written_bytes(allocated)} as allocated."
+            f"{written_bytes(allocated)} as allocated{shared}."
         )
 
     @property
@@ -183,6 +190,7 @@ def balance(problem: Problem, plan: Plan) -> Balance:
         entries=entries(memory),
         together=Entry("Together", float(memory.needed), float(memory.reserved)),
         kv_ideal=float(memory.kv_needed_ideal),
+        kv_in_flight=float(memory.kv_in_flight),
         kv_tokens=int(memory.kv_tokens),
         requests=float(memory.longest_requests),
         length=problem.workload.length,

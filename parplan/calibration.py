@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from parplan.formats import Arithmetic, Format
+from parplan.hardware import Gpu
 from parplan.provenance import Source, Value
 from parplan.support import Support
 from parplan.units import Array, quantity
@@ -82,8 +83,9 @@ class Exact(Value):
 class Grouped(Value):
     """vLLM's hybrid manager: all layers are sorted into groups of equal size that share pages of equal bytes.
 
-    Groups that are not full are padded; a window is charged with a whole prefill step on top,
-    `window - 1 + batched tokens`; a page grows until a recurrent state fits into it.
+    Groups that are not full are padded; on top of all windows come the tokens in flight, which all requests share,
+    while the log reckons with one request that has them all, `window - 1 + tokens in flight`; a page grows until a
+    recurrent state fits into it.
     """
 
     kind: Literal["grouped"] = "grouped"
@@ -113,9 +115,10 @@ Occasion: TypeAlias = Literal["towers", "drafts", "transfer", "company", "compre
 attention over a compressed cache."""
 
 
-Trait: TypeAlias = Literal["index", "windows", "compressed", "padding", "images"]
-"""What only some plans have and some constants are about: attention that looks tokens up in an index, layers that keep
-a window of them, a compressed cache, experts that grow when they are loaded, images encoded at start."""
+Trait: TypeAlias = Literal["index", "latents", "windows", "compressed", "padding", "images"]
+"""What only some plans have and some constants are about: attention that looks tokens up in an index, or their
+latents, layers that keep a window of them, a compressed cache, experts that grow when they are loaded, images encoded
+at start."""
 
 
 class MemoryProfile(Value):
@@ -154,6 +157,9 @@ class MemoryProfile(Value):
     """Hidden states more on a stage that passes them on."""
     index_lengths: float = Field(default=0, ge=0)
     """Requests of the longest length whose sparse-index keys the prefill workspace holds."""
+    packed_latents: dict[str, frozenset[Fabric]] = Field(default_factory=dict)
+    """GPU architectures, and of these the GPUs by what joins them, on which it keeps 8-bit latents of sparse attention
+    with scales and 16-bit rotary keys."""
     rotary_entry: float = Field(default=0, ge=0)
     """Bytes of one entry of the rotary tables every rank keeps; 0: not known, not counted."""
     expert_padding: Padding | None = None
@@ -173,9 +179,13 @@ class MemoryProfile(Value):
     slots_within_step: bool = False
     """It refuses to start with fewer tokens of a step than sequence slots."""
     steps_in_flight: int = Field(default=1, ge=1)
-    """Steps scheduled before the first of them is done, whose blocks are wanted free before a request is let in. With
-    pipeline stages at least one for each."""
+    """Steps scheduled before the first of them is done, whose tokens windows keep. With pipeline stages at least one
+    for each."""
     allocator: Allocator = Field(discriminator="kind")
+
+    def packs_latents(self, gpu: Gpu) -> bool:
+        """Whether its kernels for sparse latent attention on a GPU take packed 8-bit latents."""
+        return gpu.fabric in self.packed_latents.get(gpu.architecture, ())
 
     def pads(self, stored: Format) -> bool:
         """Whether experts in a format get larger when they are loaded."""

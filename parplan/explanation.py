@@ -26,7 +26,7 @@ from parplan.messages import (
     sequence_messages,
     stage_messages,
 )
-from parplan.mixers import Compressed, Mixer
+from parplan.mixers import Compressed, Latent, Mixer
 from parplan.placement import Placement, Roofline
 from parplan.planner import Plan
 from parplan.problem import Problem
@@ -40,6 +40,7 @@ from parplan.work import ACTIVATION_BYTES, LOGIT_BYTES, block_share, cache_share
 COMPONENT_NAMES: dict[Component, str] = {
     "embedding": "embedding",
     "attention": "attention",
+    "attention_output": "output of attention",
     "indexer": "sparse index",
     "recurrent": "recurrent layers",
     "dense_ffn": "dense feed-forward",
@@ -479,6 +480,8 @@ def traits(problem: Problem) -> Iterator[Trait]:
     transformer, profile = problem.transformer, problem.engine.memory
     if any(mixer.cache.index for mixer in transformer.mixers):
         yield "index"
+    if any(isinstance(mixer, Latent) and mixer.sparse_top_k for mixer in transformer.mixers):
+        yield "latents"
     if any(mixer.cache.window for mixer in transformer.mixers):
         yield "windows"
     if any(isinstance(mixer, Compressed) for mixer in transformer.mixers):

@@ -38,6 +38,7 @@ class Format(Value):
 Component: TypeAlias = Literal[
     "embedding",
     "attention",
+    "attention_output",
     "indexer",
     "recurrent",
     "dense_ffn",
@@ -54,7 +55,7 @@ Component: TypeAlias = Literal[
 
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 LINEAR: frozenset[Component] = frozenset(
-    {"attention", "indexer", "recurrent", "dense_ffn", "routed_experts", "shared_experts"}
+    {"attention", "attention_output", "indexer", "recurrent", "dense_ffn", "routed_experts", "shared_experts"}
 )
 """Components made of matrix products inside the layers: what a quantiser touches."""
 

@@ -29,7 +29,9 @@ def products_of(block: Block) -> dict[Component, int]:
             found["attention"] = 2
         case Recurrent():
             found["recurrent"] = 2
-        case Latent() | Compressed():
+        case Latent():
+            found |= {"attention": 2, "attention_output": 1}
+        case Compressed():
             found["attention"] = 3
         case None:
             pass

@@ -8,6 +8,8 @@ import numpy as np
 from parplan.allocator import charge, stores
 from parplan.explanation import COMPONENT_NAMES, engine_sources
 from parplan.memory import (
+    Charges,
+    Memory,
     draft_bytes,
     expert_padding,
     limits,
@@ -26,6 +28,9 @@ from parplan.products import Explanation, Factor, Part, Term, single
 from parplan.provenance import Source
 from parplan.units import Array, counted
 from parplan.work import all_stages, stage_parameters
+
+BLOCKS = "blocks, padding and windows as the engine keeps them"
+IN_FLIGHT = "tokens of the steps in flight in windows, which all requests share"
 
 
 def memory_parts(problem: Problem, plan: Plan) -> Explanation:
@@ -108,28 +113,38 @@ def kv_cache(problem: Problem, plan: Plan) -> Explanation:
     """Cache of the running requests on the fullest GPU, by kind of layer, and what the engine's blocks add."""
     memory = plan.memory
     kinds = tuple(_kind_parts(problem, plan))
-    added = float(memory.kv) - sum(part.value for part in kinds)
-    rest = single(
-        "blocks, padding and windows as the engine keeps them", Term((Factor(added, "B"),)), law=charge
+    kept = _at_once(memory) * float(memory.request)
+    amounts = (
+        (BLOCKS, kept - sum(part.value for part in kinds), charge),
+        (IN_FLIGHT, float(memory.kv) - kept, Charges.together),
+    )
+    rest = (
+        single(name, Term((Factor(added, "B"),)), law=law) for name, added, law in amounts if abs(added) > 1
     )
     return Explanation(
         "KV cache",
         float(memory.kv),
         "B",
-        (*kinds, *((rest,) if abs(added) > 1 else ())),
+        (*kinds, *rest),
         (*problem.precision.kv.sources, *engine_sources(problem)),
     )
 
 
+def _at_once(memory: Memory) -> float:
+    """Requests the fullest GPU runs."""
+    return float(memory.kv_ideal / memory.request_ideal) if memory.request_ideal else 0.0
+
+
 def _kind_parts(problem: Problem, plan: Plan) -> Iterator[Part]:
-    memory, length, stage = plan.memory, problem.workload.length, int(plan.memory.stage)
-    running = Factor(float(memory.kv) / float(memory.request) if memory.request else 0.0, "requests")
+    length, stage = problem.workload.length, int(plan.memory.stage)
+    running = Factor(_at_once(plan.memory), "requests")
     for store in stores(
         problem.transformer,
         problem.precision,
         layout=plan.layout,
         stages=all_stages(problem.transformer, layout=plan.layout),
         drafts=problem.settings.drafts,
+        packed=problem.gpu.each(problem.engine.memory.packs_latents),
     ):
         layers = Factor(float(np.broadcast_to(store.layers, (int(plan.layout.pipeline),))[stage]), "layers")
         kept = min(length, store.window) if store.window else length

@@ -62,6 +62,12 @@ class Attention(Value, ABC):
     index_parameters: int = 0
 
     @property
+    def output_parameters(self) -> int:
+        """Those of the output projection, cut with the heads, where checkpoints may store it in a format of its own; 0
+        where it is stored as all of the mixer."""
+        return 0
+
+    @property
     @abstractmethod
     def flop_per_position(self) -> int:
         """Scores and weighted values of one query over one stored position in decode, all heads."""
@@ -155,11 +161,15 @@ class Latent(Attention):
         query_up = (self.query_rank or self.hidden) * query_width
         kv_down = self.hidden * (self.kv_rank + self.rope_dim)
         kv_up = self.kv_rank * self.heads * (self.nope_dim + self.value_dim)
-        output = self.heads * self.value_dim * self.hidden
         return Cut(
-            tensor=query_up + kv_up + output + self.tensor_extra,
+            tensor=query_up + kv_up + self.output_parameters + self.tensor_extra,
             replicated=query_down + kv_down + self.replicated_extra,
         )
+
+    @property
+    def output_parameters(self) -> int:
+        """Four-bit in NVIDIA's checkpoints of DeepSeek, where the rest is 16-bit."""
+        return self.heads * self.value_dim * self.hidden
 
     @property
     def kv_heads(self) -> int:
@@ -274,6 +284,11 @@ class Recurrent(Value):
     @property
     def index_parameters(self) -> int:
         """No index."""
+        return 0
+
+    @property
+    def output_parameters(self) -> int:
+        """Stored as all of it."""
         return 0
 
     @property

@@ -67,7 +67,8 @@ class Block(Value):
         """Parameters of one such layer by component."""
         mixer: Component = "recurrent" if isinstance(self.mixer, Recurrent) else "attention"
         found: dict[Component, int] = {
-            mixer: self.mixer.cut.total if self.mixer else 0,
+            mixer: self.mixer.cut.total - self.mixer.output_parameters if self.mixer else 0,
+            "attention_output": self.mixer.output_parameters if self.mixer else 0,
             "indexer": self.mixer.index_parameters if self.mixer else 0,
             "dense_ffn": self.dense.parameters if self.dense else 0,
             "routed_experts": self.experts.count * self.experts.expert_parameters if self.experts else 0,

@@ -135,7 +135,9 @@ def block_share(block: Block, *, layout: Layout) -> dict[Component, Count]:
     share: dict[Component, Count] = {}
     if block.mixer:
         name: Component = "recurrent" if isinstance(block.mixer, Recurrent) else "attention"
-        share[name] = cut_share(block.mixer.cut, mixer=block.mixer, layout=layout)
+        output = block.mixer.output_parameters / tensor
+        share[name] = cut_share(block.mixer.cut, mixer=block.mixer, layout=layout) - output
+        share["attention_output"] = output
         share["indexer"] = block.mixer.index_parameters
     if block.dense:
         share["dense_ffn"] = block.dense.parameters / tensor

@@ -247,7 +247,7 @@ def test_a_spare_for_two_nodes_is_three_where_one_holds_half() -> None:
             Scenario(model="openai/gpt-oss-120b", weights="native"),
             1,
             2,
-            "On 1 GPU, TP1: it holds 17 of 64 requests (2.4 GiB for KV). Each GPU loses 11.4 GiB to activations",
+            "On 1 GPU, TP1: it holds 24 of 64 requests (2.4 GiB for KV). Each GPU loses 11.4 GiB to activations",
         ),
         (
             Scenario(model=BIG_LLAMA, weights="bf16", concurrency=32, budget=16),

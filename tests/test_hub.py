@@ -12,6 +12,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parplan import catalog
 from parplan.hub import ConfigError, transformer_from_config, transformer_of_size
 from parplan.hub.fields import Fields
 from parplan.mixers import GroupedQuery, Latent, Recurrent
@@ -372,6 +373,46 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
          "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "int"}}}},
         {"attention": "int8", "routed_experts": "int8"}),
 }  # fmt: skip
+
+
+INPUTS = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+"""Projections into latent attention."""
+
+
+@pytest.mark.parametrize(
+    ("left_alone", "stored"),
+    [
+        ((), {"attention": "nvfp4", "attention_output": "nvfp4"}),
+        (INPUTS, {"attention_output": "nvfp4"}),
+        ((*INPUTS, "o_proj"), {}),
+    ],
+    ids=[
+        "all of it",
+        "but for the inputs (DeepSeek-R1-0528-NVFP4-v2, V3.1, V3.2)",
+        "none (DeepSeek-R1-NVFP4)",
+    ],
+)
+def test_the_output_of_latent_attention_has_a_format_of_its_own(
+    left_alone: tuple[str, ...], stored: dict[str, str]
+) -> None:
+    """NVIDIA's second checkpoint of R1-0528 "additionally quantizes the wo module in attention layers" (its card)."""
+    named = [f"model.layers.{layer}.self_attn.{each}" for layer in range(4) for each in left_alone]
+    found = model(LATENT, quantization_config={**NVFP4, "ignore": ["lm_head", *named]})
+    assert {
+        part: found.native[part] for part in ("attention", "attention_output") if part in found.native
+    } == stored
+    assert not found.assumed
+
+
+def test_elements_of_a_checkpoint_whose_attention_is_quantised_in_part() -> None:
+    """nvidia/DeepSeek-V3.1-NVFP4 on the Hub: 393,632,819,968 elements; two values of four bits are one, sixteen of them
+    have a scale, and every matrix two more. Its layer of multi-token prediction is 16-bit, with embedding and head."""
+    found = catalog.model("nvidia/DeepSeek-V3.1-NVFP4").transformer
+    four_bit = sum(count for part, count in found.components.items() if found.native.get(part) == "nvfp4")
+    matrices = 58 * 257 * 3 + 3 * 3 + 61
+    rest = found.total_parameters - four_bit + found.mtp + found.embedding + found.head
+    counted = four_bit / 2 + four_bit / 16 + 2 * matrices + rest
+    assert counted == pytest.approx(393_632_819_968, abs=1e5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Memory of the worst rank: parts sum to the whole, budgets follow each engine, caches what its allocator takes."""
 
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from parplan import catalog
 from parplan.allocator import (
     Store,
-    admission,
     charge,
     exact_charge,
     grouped_charge,
@@ -24,8 +23,10 @@ from parplan.allocator import (
 )
 from parplan.calibration import Exact, Grouped, TwoPools
 from parplan.formats import COMPONENTS, Precision
+from parplan.hardware import Gpus
 from parplan.layout import Layout
 from parplan.memory import (
+    Charges,
     Memory,
     Rank,
     Ranks,
@@ -378,6 +379,19 @@ def test_one_stage_of_each_kind_decides_as_all_do(
         assert getattr(few, part) == pytest.approx(getattr(every, part), nan_ok=True), part
 
 
+@pytest.mark.parametrize("layout", [Layout(tensor=8), Layout(data=8, expert=8)], ids=str)
+def test_attention_that_is_quantised_in_part_takes_what_its_matrices_do(layout: Layout) -> None:
+    """DeepSeek-V3.1-NVFP4: per layer and GPU both down-projections whole and 16-bit, the heads' share of the others,
+    and 4.5 bits for each value of the output projection."""
+    hidden, heads, tensor = 7168, 128, int(layout.tensor)
+    down = hidden * (1536 + 512 + 64) + 1536 + 512
+    up = heads * (1536 * (128 + 64) + 512 * (128 + 128))
+    output = heads * 128 * hidden
+    held = loaded("nvidia/DeepSeek-V3.1-NVFP4", layout=layout).weights_by_component
+    assert held["attention"] == pytest.approx(61 * 2 * (down + up / tensor))
+    assert held["attention_output"] == pytest.approx(61 * 4.5 / 8 * output / tensor)
+
+
 # --- drafts and redundant experts
 
 
@@ -515,34 +529,209 @@ FULL, SLIDING = group(10, 8192), group(52, 8192, window=1024)
 
 def test_groups_are_padded_to_equal_size() -> None:
     """Gemma-3-27B: 10 full and 52 sliding layers become seven groups of ten, 573,440 bytes per logged token."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
     assert charged.logged_token == pytest.approx(573_440)
 
 
 def test_a_window_saves_nothing_while_a_step_is_as_long_as_the_request() -> None:
     """One block of 16 tokens more per windowed group: 3590 blocks of ten layers for Gemma-3-27B at 8192 tokens."""
-    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, batched_tokens=8192)
-    assert charged.request == pytest.approx((512 + 6 * 513) * 10 * 16 * 8192)
+    charged = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=8192, in_flight=8192)
+    assert charged.alone == pytest.approx((512 + 6 * 513) * 10 * 16 * 8192)
 
 
 def test_a_window_saves_when_requests_outgrow_it() -> None:
-    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, batched_tokens=2048)
+    long = grouped_charge([FULL, SLIDING], allocator=UNIFORM, length=131_072, in_flight=2048)
     ideal = exact_charge([FULL, SLIDING], block=1, length=131_072)
     whole = 62 * 8192 * 131_072
     assert ideal.request < long.request < whole / 3
 
 
+def charges(kept: list[Store], **told: Any) -> Charges:
+    """What requests are charged, alone and together."""
+    found = grouped_charge(kept, allocator=UNIFORM, **told)
+    zero = np.zeros(1)
+    return Charges(
+        request=found.request, request_ideal=exact_charge(kept, block=1, length=told["length"]).request,
+        alone=found.alone, shared=found.shared, longest=found.alone, logged_token=zero, state=zero,
+    )  # fmt: skip
+
+
+@dataclass
+class Scheduled:
+    """A request of `scheduled_blocks`."""
+
+    taken: int = 0
+    """Tokens scheduled."""
+    steps: tuple[int, ...] = (0,)
+    """Tokens it had in the last steps, whose results may be missing; the newest last."""
+
+    def blocks(self, *, window: int | None, block: int) -> int:
+        """Blocks it holds of one layer: what it had out of sight before the steps in flight is free."""
+        out_of_sight = max(self.taken - sum(self.steps) - window + 1, 0) if window else 0
+        return -(-self.taken // block) - out_of_sight // block
+
+
+def scheduled_blocks(
+    *, requests: int, prompt: int, output: int, window: int, step: int, ahead: int, block: int
+) -> int:
+    """Most blocks of a full and a windowed layer that as many requests hold that are replaced as they end, by vLLM's
+    rules: those that run go first, prompts are cut where a step's tokens end, and each frees what it no longer sees
+    only when it is scheduled anew."""
+    running, most = [Scheduled() for _ in range(requests)], 0
+    for _ in range(6 * (requests * (prompt // step + 1) + output)):
+        left = step
+        running.sort(key=lambda one: -one.taken)
+        for place, one in enumerate(running):
+            if one.taken >= prompt + output:
+                running[place] = one = Scheduled()
+            new = min(left, max(prompt - one.taken, 1))
+            left -= new
+            if new:
+                one.taken, one.steps = one.taken + new, (*one.steps, new)[-ahead:]
+            most = max(
+                most,
+                sum(each.blocks(window=seen, block=block) for each in running for seen in (None, window)),
+            )
+    return most
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    requests=st.integers(1, 8),
+    prompt=st.integers(1, 900),
+    output=st.integers(1, 40),
+    window=st.integers(1, 300),
+    step=st.integers(16, 500),
+    ahead=st.sampled_from([1, 2]),
+)
+def test_requests_of_a_simulated_scheduler_never_hold_more_than_they_are_charged_together(
+    requests: int, prompt: int, output: int, window: int, step: int, ahead: int
+) -> None:
+    found = charges(
+        [group(1, 1), group(1, 1, window=window)], length=prompt + output, in_flight=ahead * step, own=ahead
+    )
+    most = scheduled_blocks(
+        requests=requests, prompt=prompt, output=output, window=window, step=step, ahead=ahead, block=16
+    )
+    assert 16 * most <= float(found.together(np.asarray(requests))[0])
+
+
+def test_a_simulated_scheduler_comes_close_to_what_requests_are_charged_together() -> None:
+    """Eight requests of 4,000 tokens, one of which is at its prompt: within a tenth, where one step's tokens for each
+    of them would be a third too much."""
+    told = {"prompt": 3900, "output": 100, "window": 512}
+    most = 16 * scheduled_blocks(requests=8, step=2048, ahead=1, block=16, **told)
+    found = charges([group(1, 1), group(1, 1, window=512)], length=4000, in_flight=2048)
+    assert most <= float(found.together(np.asarray(8))[0]) < 1.1 * most
+    assert 8 * float(found.alone[0]) > 1.3 * most
+
+
+@given(
+    pool=st.floats(1.0, 1e6),
+    length=st.integers(1, 5000),
+    window=st.integers(1, 2000),
+    step=st.integers(1, 9000),
+)
+def test_a_pool_holds_as_many_requests_as_take_it(pool: float, length: int, window: int, step: int) -> None:
+    found = charges([group(2, 1), group(3, 1, window=window)], length=length, in_flight=step)
+    held = found.within(np.array([pool]))
+    assert found.together(held) == pytest.approx(np.array([pool]))
+    assert found.together(np.ones(1)) == pytest.approx(found.alone)
+
+
+def test_a_step_is_shared_by_all_requests_that_run() -> None:
+    """Gemma-3-27B in groups of ten layers, 16,384 tokens: 1024 blocks of the full one and 65 of six windowed ones are
+    1.73 GiB (1024 tokens are in sight), and 512 blocks for the 8,192 tokens of one step in each of the six 3.75 GiB."""
+    found = charges([FULL, SLIDING], length=16_384, in_flight=8192)
+    page = 10 * 16 * 8192
+    assert found.request == (1024 + 6 * 65) * page
+    assert found.request / GIB == pytest.approx(1.726, abs=0.001)
+    assert found.alone == (1024 + 6 * 577) * page
+    assert found.shared == 6 * 512 * page
+    assert found.together(np.asarray(32.0)) == 32 * found.request + found.shared
+
+
+def test_more_tokens_a_step_cost_a_pool_once() -> None:
+    """Twice the tokens of a step take room for as many tokens more from the requests of one pool, not from each."""
+    few, many = (
+        held(GEMMA, engine="vllm", gpu="h200-sxm", length=16_384, told=Settings(max_batched_tokens=step))
+        for step in (4096, 8192)
+    )
+    page = 10 * 16 * 8192
+    assert many.shared - few.shared == 2 * 6 * 4096 / 16 * page
+    assert few.capacity - many.capacity <= np.ceil(
+        (few.pool - many.pool + many.shared - few.shared) / many.request
+    )
+    assert many.capacity > 2.5 * np.floor(many.pool / many.alone)
+
+
 def test_nearly_equal_kinds_are_padded_to_the_larger_one() -> None:
     """gpt-oss-20b with a drafter: 13 full and 12 sliding layers are two groups of 13, not three of 12."""
     kept = [group(13, 2048), group(12, 2048, window=128)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1024, in_flight=8192)
     assert charged.logged_token == pytest.approx(2 * 13 * 2048)
+
+
+def token_bytes(name: str, *, gpu: str, engine: str = "vllm", kv: str = "fp8", **told: Any) -> float:
+    """Bytes of cache for a token of a long request."""
+    transformer, known = model(name), catalog.formats()
+    one = memory(
+        transformer, chosen_precision(transformer, weights=None, kv=known[kv], formats=known),
+        layout=Layout(tensor=8), gpu=catalog.gpus()[gpu], engine=catalog.engines()[engine],
+        workload=Workload(prompt=16_383, output=1), concurrency=1, settings=Settings(**told),
+    )  # fmt: skip
+    return float(one.request) / 16_384
+
+
+def test_sparse_latents_are_packed_where_the_kernels_take_them_so() -> None:
+    """GLM-5.2: a fork of vLLM logs 54,728 bytes a token, 79 x 656 + 22 x 132 of index (local-inference-lab/vllm#82), of
+    which its drafting layer has one each; DeepSeek-V3.2 has 61 layers with an index each."""
+    glm, deepseek = "zai-org/GLM-5.2-FP8", "deepseek-ai/DeepSeek-V3.2"
+    for gpu in ("h200-sxm", "rtx-pro-6000-server"):
+        assert token_bytes(glm, gpu=gpu) + 656 + 132 == 54_728
+    assert token_bytes(deepseek, gpu="h200-sxm") == 61 * (656 + 132)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpu", "latent"),
+    [
+        ("vllm", "h200-sxm", 656),
+        ("vllm", "b200-sxm", 576),
+        ("vllm", "mi355x", 576),
+        ("vllm-0.17", "b200-sxm", 576),
+        ("vllm-0.16", "b200-sxm", 656),
+        ("sglang", "h100-sxm", 656),
+        ("sglang", "b200-sxm", 576),
+        ("ideal", "h200-sxm", 576),
+    ],
+)
+def test_whose_latents_are_packed(engine: str, gpu: str, latent: int) -> None:
+    """vLLM: FlashMLA's 656 bytes, FlashInfer's 576 by default on B200 since 0.18; SGLang: 576 from Blackwell up."""
+    assert token_bytes("deepseek-ai/DeepSeek-V3.2", gpu=gpu, engine=engine) == 61 * (latent + 132)
+
+
+def test_only_eight_bit_latents_of_sparse_attention_are_packed() -> None:
+    assert token_bytes("deepseek-ai/DeepSeek-V3.2", gpu="h200-sxm", kv="bf16") == 61 * (2 * 576 + 132)
+    assert token_bytes(DEEPSEEK, gpu="h200-sxm") == 61 * 576
+
+
+def test_gpus_side_by_side_pack_latents_each_as_its_kernels_do() -> None:
+    transformer, known = model("deepseek-ai/DeepSeek-V3.2"), catalog.gpus()
+    precision = chosen_precision(
+        transformer, weights=None, kv=catalog.formats()["fp8"], formats=catalog.formats()
+    )
+    both = memory(
+        transformer, precision, layout=Layout.stack([Layout(tensor=8)] * 2).column(),
+        gpu=Gpus((known["h200-sxm"], known["b200-sxm"]), layouts=(1, 1)), engine=catalog.engines()["vllm"],
+        workload=Workload(prompt=16_383, output=1), concurrency=np.array([1, 2]),
+    )  # fmt: skip
+    assert (both.request[:, 0] / 16_384).tolist() == [61 * (656 + 132), 61 * (576 + 132)]
 
 
 def test_pages_grow_until_a_state_fits() -> None:
     """Qwen3-Next at TP2: 544-token blocks; 12 attention layers of 1024 B and 36 state pages: 3.02 GiB at 262,144."""
     kept = [group(12, 1024), group(36, 0, state=548_864)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=262_144, in_flight=8192)
     assert charged.request / GIB == pytest.approx(3.02, abs=0.01)
 
 
@@ -557,13 +746,19 @@ def compressing(*, full: int, fourfold: int, farther: int) -> list[Store]:
     ]
 
 
-@pytest.mark.parametrize(("length", "gib"), [(30_000, 6.66), (13_528, 5.44)])
-def test_states_of_the_tokens_in_flight_dominate_a_compressed_cache(length: int, gib: float) -> None:
-    """DeepSeek-V4-Flash with 16,384 tokens a step: both figures of one log (vllm-project/vllm#44376)."""
+@pytest.mark.parametrize(
+    ("length", "gib", "pages", "stay"), [(30_000, 6.66, 6800, 144), (13_528, 5.44, 5554, 79)]
+)
+def test_states_of_the_tokens_in_flight_dominate_a_compressed_cache(
+    length: int, gib: float, pages: int, stay: int
+) -> None:
+    """DeepSeek-V4-Flash with 16,384 tokens a step: both figures of one log (vllm-project/vllm#44376). Of 30,000 tokens
+    stay 118 pages of compressed entries, 2 x 3 of windows, 3 of states of four tokens and 17 of those of 128."""
     kept = compressing(full=2, fourfold=21, farther=20)
-    charged = admission(kept, allocator=UNIFORM, length=length, in_flight=16_384)
-    assert charged.request / GIB == pytest.approx(gib, abs=0.005)
-    assert charged.logged_token == pytest.approx(charged.request / length)
+    charged = charge(kept, allocator=UNIFORM, length=length, in_flight=16_384)
+    assert charged.alone / GIB == pytest.approx(gib, abs=0.005)
+    assert charged.request / charged.alone == pytest.approx(stay / pages)
+    assert charged.logged_token == pytest.approx(charged.alone / length)
 
 
 def test_layers_of_a_compressed_cache_share_blocks_so_that_few_places_are_empty() -> None:
@@ -580,7 +775,7 @@ def test_a_compressed_cache_is_charged_by_its_whole_model() -> None:
     kept = stores(transformer, precision, layout=layout, stages=distinct_stages(transformer, layout=layout))
     same = compressing(full=2, fourfold=21, farther=20)
     charged, expected = (
-        admission(one, allocator=UNIFORM, length=30_000, in_flight=16_384).request for one in (kept, same)
+        charge(one, allocator=UNIFORM, length=30_000, in_flight=16_384).alone for one in (kept, same)
     )
     assert charged == pytest.approx(expected)
 
@@ -627,7 +822,7 @@ def test_a_stage_that_passes_on_holds_what_it_passes() -> None:
 
 def test_without_windows_or_states_nothing_is_padded() -> None:
     kept = [group(30, 1024), group(1, 4096)]
-    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, batched_tokens=8192)
+    charged = grouped_charge(kept, allocator=UNIFORM, length=1600, in_flight=8192)
     assert charged.request == exact_charge(kept, block=16, length=1600).request == 1600 * (30 * 1024 + 4096)
 
 
@@ -637,12 +832,12 @@ def test_no_allocator_takes_less_than_the_model_defines(length: int, batched: in
     ideal = exact_charge(kept, block=1, length=length).request
     assert exact_charge(kept, block=16, length=length).request >= ideal
     assert two_pool_charge(kept, share=0.8, length=length).request >= ideal * (1 - 1e-12)
-    assert grouped_charge(kept, allocator=UNIFORM, length=length, batched_tokens=batched).request >= ideal
+    assert grouped_charge(kept, allocator=UNIFORM, length=length, in_flight=batched).request >= ideal
 
 
 def test_an_engine_that_is_not_told_of_windows_keeps_every_token() -> None:
     kept = [FULL, SLIDING, group(5, 0, state=1e6)]
-    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, batched_tokens=8192).request
+    whole = charge(kept, allocator=Exact(block=32, windows=False), length=8192, in_flight=8192).request
     assert whole == pytest.approx(8192 * 8192 * 62 + 5e6)
     allocator = catalog.engines()["trtllm"].memory.allocator
     assert isinstance(allocator, Exact)

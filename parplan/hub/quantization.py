@@ -26,6 +26,7 @@ BY_NAME = frozenset({"compressed-tensors", "modelopt", "modelopt_fp4", "modelopt
 
 MODULES: dict[Component, tuple[str, ...]] = {
     "attention": ("self_attn.o_proj", "attn.wo_b", "mixer.o_proj", "self_attention.dense", "attention.wo"),
+    "attention_output": ("self_attn.o_proj",),
     "indexer": ("self_attn.indexer.wq_b", "attn.indexer.wq_b"),
     "recurrent": ("linear_attn.out_proj", "mixer.out_proj", "mamba.out_proj", "self_attn.out_proj"),
     "dense_ffn": ("mlp.down_proj", "mixer.down_proj", "feed_forward.w2", "feed_forward.down_proj"),
@@ -49,7 +50,8 @@ LEFT_ALONE = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_mod
 INPUTS: dict[Component, tuple[str, ...]] = {
     "attention": ("self_attn.q_b_proj", "self_attn.q_proj", "attn.wq_b", "mixer.q_proj"),
 }
-"""A second matrix of a component, to notice one that is quantised in part."""
+"""A second matrix of a component: the one that counts where the first is a component of its own, else to notice a
+component that is quantised in part."""
 HEAD = ("lm_head", "head", "output_layer", "embed_out")
 
 
@@ -115,7 +117,7 @@ def _uniform(quantization: Fields, text: Fields, layers: Layers) -> dict[Compone
     formats: dict[Component, str] = {}
     for component in sorted(targets):
         holding = layers.holding[component]
-        alone = _named_layers(left, component, text, holding)
+        alone = _named_layers(left, component, text, layers)
         if 2 * len(alone) < len(holding):
             formats[component] = stored
         _notice_part(left, component, alone=alone, holding=holding, stored=stored, fields=quantization)
@@ -138,7 +140,7 @@ def _notice_part(
     stored: str,
     fields: Fields,
 ) -> None:
-    """Say so where only part of a component is quantised (DeepSeek NVFP4: of attention, the output projection)."""
+    """Say so where only part of a component is quantised."""
     inputs = frozenset().union(
         *(left.layers_of(module, layers=holding) for module in INPUTS.get(component, ()))
     )
@@ -148,10 +150,10 @@ def _notice_part(
         )
 
 
-def _named_layers(
-    names: Names, component: Component, text: Fields, holding: frozenset[int]
-) -> frozenset[int]:
-    modules = MODULES[component]
+def _named_layers(names: Names, component: Component, text: Fields, layers: Layers) -> frozenset[int]:
+    modules, holding = MODULES[component], layers.holding[component]
+    if component == "attention" and layers.holding["attention_output"]:
+        modules = INPUTS[component]
     if component == "recurrent" and text.has("linear_attn_config"):
         modules = KDA
     if component == "routed_experts" and text.flag("enable_moe_block", default=False):
@@ -197,7 +199,7 @@ def _mixed(quantization: Fields, text: Fields, layers: Layers) -> dict[Component
         names = Names.of(listing, layers=layers.count, fields=quantization)
         for component in LINEAR:
             holding = layers.holding[component]
-            if holding and 2 * len(_named_layers(names, component, text, holding)) > len(holding):
+            if holding and 2 * len(_named_layers(names, component, text, layers)) > len(holding):
                 formats[component] = stored
         if names.outside(HEAD):
             formats["head"] = stored
@@ -222,8 +224,8 @@ def _by_group(quantization: Fields, text: Fields, layers: Layers) -> dict[Compon
         names = Names.of((t for t in targets if t != "Linear"), layers=layers.count, fields=quantization)
         for component in LINEAR:
             holding = layers.holding[component]
-            named = holding if "Linear" in targets else _named_layers(names, component, text, holding)
-            left = _named_layers(alone, component, text, holding)
+            named = holding if "Linear" in targets else _named_layers(names, component, text, layers)
+            left = _named_layers(alone, component, text, layers)
             if stored and 2 * len(named - left) > len(holding):
                 formats[component] = stored
     return formats

@@ -21,10 +21,11 @@ from parplan.memory.overheads import (
     stage_graph_bytes,
 )
 from parplan.memory.ranks import division, memory, replica_memory, worst_rank
-from parplan.memory.results import Memory, Rank, Ranks
+from parplan.memory.results import Charges, Memory, Rank, Ranks
 from parplan.memory.settings import Limits, Settings, default_slots, limits, step_tokens, tier_value
 
 __all__ = [
+    "Charges",
     "Limits",
     "Memory",
     "Rank",

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from parplan.allocator import admission, charge, exact_charge, stores
+from parplan.allocator import charge, exact_charge, stores
 from parplan.calibration import Engine, MemoryProfile
 from parplan.formats import Component, Precision
 from parplan.hardware import Hardware
@@ -87,42 +87,35 @@ def stage_charges(
     *,
     layout: Layout,
     stages: Stages,
+    gpu: Hardware,
     profile: MemoryProfile,
     told: Limits,
     length: Tokens,
     settings: Settings,
 ) -> Charges:
     """What pipeline stages' pools are charged for one request, [..., stages]."""
-    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts)
+    packed = gpu.each(profile.packs_latents)
+    kept = stores(transformer, precision, layout=layout, stages=stages, drafts=settings.drafts, packed=packed)
     ahead = profile.steps_in_flight > 1
     steps = np.maximum(profile.steps_in_flight, np.asarray(layout.pipeline)) if ahead else np.asarray(1)
-    batched_tokens = np.asarray(told.batched_tokens)[..., None]
     told_of: dict[str, Any] = {
         "allocator": profile.allocator,
+        "in_flight": np.asarray(told.batched_tokens * steps)[..., None],
+        "steps": steps[..., None],
         "drafts": settings.drafts,
         "prefix_caching": settings.prefix_caching,
     }
-    asked = charge(kept, length=length, batched_tokens=batched_tokens, **told_of)
-    longest = admission(
-        kept,
-        length=np.asarray(told.length)[..., None],
-        in_flight=batched_tokens * steps[..., None],
-        **told_of,
-    )
+    asked = charge(kept, length=length, **told_of)
+    longest = charge(kept, length=np.asarray(told.length)[..., None], **told_of)
     return Charges(
         request=asked.request,
         request_ideal=exact_charge(kept, block=1, length=length).request,
-        longest=longest.request,
+        alone=asked.alone,
+        shared=asked.shared * np.maximum(np.asarray(layout.pipeline) / steps, 1)[..., None],
+        longest=longest.alone,
         logged_token=longest.logged_token,
         state=asked.state,
     )
-
-
-def pool_requests(budget: Budget, charges: Charges) -> Array:
-    """Requests of the workload's length each stage's pool holds, not rounded; no limit where nothing is cached."""
-    caching = charges.request > 0
-    held = budget.pool / np.where(caching, charges.request, 1.0)
-    return np.where(caching, held, np.copysign(np.inf, budget.pool))
 
 
 def rank_at(
@@ -137,15 +130,19 @@ def rank_at(
     """
     amounts = {field.name: getattr(budget, field.name) for field in fields(Budget)}
     found = {name: at(amount) for name, amount in amounts.items() if isinstance(amount, np.ndarray)}
-    request = at(charges.request)
+    here = Charges(**{field.name: at(getattr(charges, field.name)) for field in fields(Charges)})
     return Rank(
         weights_by_component={part: at(amount) for part, amount in budget.weights_by_component.items()},
         **found,
-        request=request,
-        request_ideal=at(charges.request_ideal),
-        longest=at(charges.longest),
-        kv=np.asarray(running * request),
-        kv_needed=np.asarray(asking * request),
+        request=here.request,
+        request_ideal=here.request_ideal,
+        alone=here.alone,
+        shared=here.shared,
+        longest=here.longest,
+        kv=here.together(running),
+        kv_needed=here.together(asking),
+        kv_ideal=np.asarray(running * here.request_ideal),
+        kv_needed_ideal=np.asarray(asking * here.request_ideal),
     )
 
 
@@ -193,6 +190,7 @@ def division(
             precision,
             layout=layout,
             stages=stages,
+            gpu=gpu,
             profile=profile,
             told=told,
             length=np.asarray(length)[..., None],
@@ -204,7 +202,7 @@ def division(
 def worst_rank(divided: Division, *, layout: Layout, concurrency: Count | NDArray[np.int64]) -> Memory:
     """The stage whose cache is full first, with the requests it runs."""
     told, budget, charges = divided.told, divided.budget, divided.charges
-    held = pool_requests(budget, charges)
+    held = charges.within(budget.pool)
     places = (*np.indices(held.shape[:-1], sparse=True), held.argmin(axis=-1))
 
     def worst(amount: Array) -> Array:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from parplan.formats import Component
 from parplan.memory.settings import Limits
-from parplan.units import Array
+from parplan.units import Array, Count
 from parplan.work import Stages
 
 
@@ -17,15 +17,40 @@ class Charges:
     """What an engine's allocator takes from one rank's pool, [..., stages]."""
 
     request: Array
-    """Bytes for one request of the workload's length."""
+    """Bytes one request of the workload's length keeps while it writes its answer."""
     request_ideal: Array
     """The same without blocks, padding and unused windows."""
+    alone: Array
+    """Bytes one request takes at most, with a prompt that fills every step."""
+    shared: Array
+    """Bytes the tokens in flight take in windows, whichever requests they belong to."""
     longest: Array
     """Bytes the engine wants free for one request of the longest length it is told to expect."""
     logged_token: Array
     """Bytes of the pool for every token the engine's log speaks of."""
     state: Array
     """Bytes of the pool for every recurrent state it can hold; 0 where that is no limit of its own."""
+
+    def together(self, requests: Count) -> Array:
+        """Bytes for so many requests at once: a step's tokens are theirs together, not each one's.
+
+            min(requests x alone, requests x request + shared)
+
+        Windows leave the pool at the next step (`allocate_slots` frees what is out of sight before it takes anew).
+
+        Source: vLLM vllm/v1/core/kv_cache_manager.py, `allocate_slots`, and single_type_kv_cache_manager.py,
+        `remove_skipped_blocks`; vllm-project/vllm#40946. Read 2026-11-30. Left out: 0.19 and 0.20 want the whole of a
+        prompt free in windowed layers too before they let it in.
+        """
+        return np.asarray(np.minimum(requests * self.alone, requests * self.request + self.shared))
+
+    def within(self, pool: Array) -> Array:
+        """Requests a pool holds, not rounded: `together` the other way round; no limit where nothing is cached."""
+        caching = self.request > 0
+        request, alone = (np.where(caching, each, 1.0) for each in (self.request, self.alone))
+        return np.where(
+            caching, np.maximum(pool / alone, (pool - self.shared) / request), np.copysign(np.inf, pool)
+        )
 
 
 @dataclass(frozen=True)
@@ -119,25 +144,29 @@ class Rank(Budget):
     """
 
     request: Array
-    """What one request at full length is charged."""
+    """What one request at full length keeps while it writes its answer."""
     request_ideal: Array
     """What one request at full length would take without blocks, padding and unused windows."""
+    alone: Array
+    """What one request takes at most, with a prompt that fills every step."""
+    shared: Array
+    """What the tokens in flight take in windows, whichever requests they belong to."""
     longest: Array
     """What the engine wants free for one request of the longest length it is told to expect."""
     kv: Array
     """What the requests that run use of the pool."""
     kv_needed: Array
     """What all concurrent requests would use."""
+    kv_ideal: Array
+    """What the running requests' cache would take without blocks, padding and unused windows."""
+    kv_needed_ideal: Array
+    """What all concurrent requests' cache would take without blocks, padding and unused windows."""
 
     @property
-    def kv_ideal(self) -> Array:
-        """What the running requests' cache would take without blocks, padding and unused windows."""
-        return self.kv / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
-
-    @property
-    def kv_needed_ideal(self) -> Array:
-        """What all concurrent requests' cache would take without blocks, padding and unused windows."""
-        return self.kv_needed / np.where(self.request > 0, self.request, 1.0) * self.request_ideal
+    def kv_in_flight(self) -> Array:
+        """What the tokens of the steps in flight add to the cache of all concurrent requests in windows."""
+        asking = self.kv_needed_ideal / np.where(self.request_ideal > 0, self.request_ideal, 1.0)
+        return self.kv_needed - asking * self.request
 
     @property
     def kv_waiting(self) -> Array:

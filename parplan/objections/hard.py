@@ -368,7 +368,7 @@ HARD: tuple[Rule, ...] = (
         lambda c: (c.memory.pool > 0) & ~c.memory.overflows & (c.memory.capacity < 1),
         lambda c: (
             f"The weights load, but one request of {c.workload.length:,} tokens needs "
-            f"{size_words(c.memory.request)} of KV and only {size_words(c.memory.pool)} is left."
+            f"{size_words(c.memory.alone)} of KV and only {size_words(c.memory.pool)} is left."
         ),
         always("Use shorter requests, a smaller KV format, or more GPUs per replica."),
         "memory model",
