@@ -396,7 +396,7 @@ def time_to_first_token(problem: Problem, plan: Plan) -> Explanation:
     waited, passes = float(serving.queued), 1 + (chunks - 1) / stages
     own, shared = float(prompt.latency), float(serving.prefill) * kept
     rest = float(serving.ttft) - waited - own - shared
-    noun = f"step{'s' * (passes != 1)} of {written_tokens(problem, chunks)} tokens"
+    noun = f"steps of {written_tokens(problem, chunks)} tokens"
     parts = (
         single(
             "waiting for room",

@@ -21,6 +21,8 @@ SHARE, SHARE_IN_FULL = "share", 0.1
 DESCRIBED = re.compile(r"^    (\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """One entry below "Args:" in the documentation of a formula."""
 
+PLURAL = re.compile(r"s\b")
+"""The end of the noun a unit begins with."""
 SHAPE = re.compile(r",? \[[\w., ]*\]")
 """Shape of an array: " [..., batches]"."""
 
@@ -48,6 +50,8 @@ def written(value: float, *, unit: str) -> str:
     ('70.6 billion parameters', '80 layers')
     >>> written(16.36, unit="USD an hour"), written(1, unit="GPUs"), written(0.003, unit=SHARE)
     ('16.36 USD an hour', '1 GPU', '0.30 %')
+    >>> written(1, unit="steps of 16 tokens"), written(1, unit="drafted tokens")
+    ('1 step of 16 tokens', '1 drafted token')
     """
     if unit == "s":
         return written_time(value)
@@ -60,7 +64,7 @@ def written(value: float, *, unit: str) -> str:
     if unit.startswith("USD") and abs(value) >= 1:
         return f"{value:,.2f} {unit}"
     if value == 1 and "/" not in unit:
-        return f"1 {unit.removesuffix('s')}".rstrip()
+        return f"1 {PLURAL.sub('', unit, count=1)}".rstrip()
     scale = DECIMAL if unit in SCALED else LARGE
     size, name = next(((size, name) for size, name in scale if abs(value) >= size), (1.0, ""))
     return f"{figures(value / size)} {name}{unit}".rstrip()

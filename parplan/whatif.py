@@ -12,7 +12,7 @@ from parplan.layout import Layout
 from parplan.mixers import GroupedQuery
 from parplan.planner import Result, solve
 from parplan.problem import Problem
-from parplan.units import Counts, Mask, counted, written_time
+from parplan.units import Counts, Mask, counted, written_rate, written_time
 from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
@@ -174,7 +174,11 @@ def sensitivity(result: Result) -> tuple[Change, ...]:
     """The recommendation after each of a list of changes, those that flip it first."""
     before, problem = winner(result), result.problem
     tries = (*((words, change(problem.workload)) for words, change in CHANGES), *target_changes(result))
-    found = [Change(words, before, winner(solve(_changed(problem, **fields)))) for words, fields in tries]
+    found = [
+        Change(words, before, winner(solve(changed)))
+        for words, fields in tries
+        if (changed := _changed(problem, **fields)).workload != problem.workload  # half of one request is one
+    ]
     return tuple(sorted(found, key=lambda change: not change.flips))
 
 
@@ -208,7 +212,7 @@ class Apart:
     def words(self) -> str:
         """Both in a sentence."""
         one = (
-            f"{self.together:,.0f} in one pool"
+            f"{written_rate(self.together)} in one pool"
             if self.together
             else "one pool, which never meets these times"
         )
@@ -217,7 +221,7 @@ class Apart:
             f"decode, {self.gpus} GPUs"
         )
         rates = (
-            f"{self.rate:,.0f} tokens/s per GPU at {written_time(self.tpot)} per token and "
+            f"{written_rate(self.rate)} tokens/s per GPU at {written_time(self.tpot)} per token and "
             f"{written_time(self.ttft)} to the first, against {one}"
         )
         if self.gain > 1 + INDISTINCT and self.asked < self.busy:

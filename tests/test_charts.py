@@ -1,5 +1,7 @@
 """Figures that show layouts: one colour per family everywhere, and what is not the best is said to be so."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,12 @@ import pytest
 from parplan.choice import AGAINST, candidates, contrasting, passed_over
 from parplan.layout import families
 from parplan.scenario import Answer, Scenario, plan, problem_of
-from parplan.ui import charts, map_chart
+from parplan.traffic import Traffic
+from parplan.ui import charts, load_chart, map_chart
 from parplan.ui.overview_tab import PASSED_OVER, nowhere_best, off_the_edge
+from parplan.ui.presets import PRESETS
 from parplan.ui.theme import DARK, LIGHT, MARKERS, Theme
+from parplan.ui.whatif_tab import prompts_around
 from parplan.units import GIB, MS
 from parplan.whatif import winner_map
 from parplan.workload import MOST_AT_ONCE
@@ -336,3 +341,70 @@ def test_a_recommended_layout_off_the_lines_says_why(changes: dict[str, Any], wo
     answer = plan(Scenario(**changes))
     assert answer.advice.recommended is not None
     assert words in off_the_edge(answer.result, answer.advice.recommended)
+
+
+# --- a very long prompt, alone
+
+
+@pytest.fixture(scope="module")
+def alone() -> Answer:
+    """One request of a million tokens at once."""
+    return plan(PRESETS["Million-token prompt"])
+
+
+def load_of(answer: Answer) -> charts.Chart:
+    assert isinstance(answer.traffic, Traffic)
+    return load_chart.first_token_against_rate(answer.traffic, theme=LIGHT)
+
+
+def map_of(answer: Answer) -> charts.Chart:
+    workload = answer.result.problem.workload
+    found = winner_map(answer.result.problem, prompts=prompts_around(workload.prompt))
+    return map_chart.prompts_against_requests(
+        found, asked=(workload.concurrency, workload.prompt), theme=LIGHT
+    )
+
+
+@pytest.mark.parametrize("picture", [load_of, map_of])
+def test_the_title_of_an_axis_stands_beside_its_longest_label(
+    alone: Answer, picture: Callable[[Answer], charts.Chart]
+) -> None:
+    layout = picture(alone).figure["layout"]
+    longest = max(layout["yaxis"]["ticktext"], key=len)
+    title = 1.2 * layout["yaxis"]["title"]["font"]["size"] + layout["yaxis"]["title"]["standoff"]
+    assert len(longest) >= len("1,000,000")
+    assert layout["margin"]["l"] >= title + 6.5 * len(longest)  # a digit is 0.54 of the size of its font
+
+
+def test_labels_are_those_of_times_that_are_drawn(alone: Answer) -> None:
+    axis = load_of(alone).figure["layout"]["yaxis"]
+    assert axis["tickvals"]
+    assert all(axis["range"][0] <= np.log10(tick) <= axis["range"][1] for tick in axis["tickvals"])
+
+
+def test_a_rate_below_a_hundredth_is_not_called_zero(alone: Answer) -> None:
+    chart = load_of(alone)
+    assert "0.00 " not in chart.alt
+    for line in chart.figure["data"]:
+        assert [float(text) for text in line["text"]] == pytest.approx(line["x"], rel=0.005)
+
+
+def test_one_of_a_kind_is_not_in_the_plural(alone: Answer) -> None:
+    best = recommended(alone)
+    drawn = alone.result.plan(best)
+    told = (
+        charts.memory_bars([drawn], chosen=None, theme=LIGHT).alt,
+        charts.scenario_bars({"one": drawn}, theme=LIGHT).alt,
+        charts.curves(
+            alone.result,
+            values=alone.result.serving.tpot / MS,
+            unit="ms",
+            layouts=[best],
+            chosen=best,
+            limit=0,
+            theme=LIGHT,
+        ).alt,
+        map_of(alone).alt,
+    )
+    for words in told:
+        assert not re.search(r"\b1 (layouts|scenarios|requests)", words)

@@ -1,5 +1,7 @@
 """What flips the recommendation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,21 @@ def test_a_tighter_target_flips_and_flips_come_first() -> None:
     flips = [change.flips for change in changes]
     assert flips == sorted(flips, reverse=True)
     assert any(change.flips and "time per token" in change.words for change in changes)
+
+
+def test_what_changes_nothing_is_not_tried() -> None:
+    """Half of one request is one."""
+    tried = [change.words for change in sensitivity(plan(Scenario(concurrency=1)).result)]
+    assert "half the requests at once" not in tried
+    assert "twice the requests at once" in tried
+
+
+def test_rates_below_ten_tell_two_pools_from_one() -> None:
+    found = apart(plan(BUSY).result)
+    assert found is not None
+    slow = replace(found, rate=2.72, together=3.14)
+    assert "2.72 tokens/s per GPU" in slow.words
+    assert "3.14 in one pool" in slow.words
 
 
 def test_as_the_target_tightens_more_gpus_are_recommended_and_each_step_is_the_answer_to_its_target() -> None:

@@ -1,6 +1,6 @@
 """Figures: from results to Plotly, and nothing else. Every builder also says its takeaway in words, for `alt`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from parplan.memory import Rank
 from parplan.planner import Plan, Result
 from parplan.ui import marks
 from parplan.ui.ranks import Kind
-from parplan.ui.theme import MARKERS, Theme
+from parplan.ui.theme import LEFT, MARKERS, Theme
 from parplan.ui.words import significant
 from parplan.units import GIB, MS, Array, Mask, counted, written_bytes, written_time
 from parplan.workload import MOST_AT_ONCE
@@ -63,6 +63,15 @@ class Chart:
     alt: str
 
 
+def left_margin(labels: Iterable[str]) -> float:
+    """Pixels beside an axis with a title that its labels need.
+
+    >>> left_margin(["1,000"]), left_margin(["1,000", "5,000,000"])
+    (66, 86.8)
+    """
+    return max(LEFT, 22 + CHARACTER * max(map(len, labels), default=0))
+
+
 def memory_bars(
     plans: Sequence[Plan], *, chosen: Layout | None, ticked: Layout | None = None, theme: Theme
 ) -> Chart:
@@ -87,7 +96,7 @@ def memory_bars(
         theme=theme,
         stands_for=[str(plan.layout) for plan in plans],
     )
-    return Chart(figure, f"Memory per GPU of {len(plans)} layouts. {memory_words(own)}")
+    return Chart(figure, f"Memory per GPU of {counted(len(plans), 'layout')}. {memory_words(own)}")
 
 
 def scenario_bars(plans: Mapping[str, Plan], *, theme: Theme) -> Chart:
@@ -105,7 +114,7 @@ def scenario_bars(plans: Mapping[str, Plan], *, theme: Theme) -> Chart:
         theme=theme,
     )
     told = " ".join(f"{name} is {memory_words(plan)}" for name, plan in plans.items())
-    return Chart(figure, f"Memory per GPU of {len(plans)} scenarios. {told}")
+    return Chart(figure, f"Memory per GPU of {counted(len(plans), 'scenario')}. {told}")
 
 
 def rank_bars(kinds: Sequence[Kind], *, theme: Theme) -> Chart:
@@ -432,7 +441,8 @@ def curves(
             ],
         ),
     )
-    now = f"{significant(result.at_asked(values)[chosen])} with {asked:,} requests on {result.layout.one(chosen)}"
+    at_once, layout = counted(asked, "request"), result.layout.one(chosen)
+    now = f"{significant(result.at_asked(values)[chosen])} with {at_once} on {layout}"
     return Chart(figure, f"{unit} against concurrent requests: {now}.")
 
 
@@ -485,7 +495,7 @@ def _first_late(
                 for name, place in zip(names, places, strict=True)
             ],
             customdata=names,
-            hovertemplate="%{text} with %{x:,} requests<extra></extra>",
+            hovertemplate="%{text} with %{x:,} at once<extra></extra>",
         )
     ]
 
@@ -515,7 +525,7 @@ def _curve(
             legendgroup=name,
             showlegend=named,
             meta=str(layout),
-            hovertemplate=f"{layout}<br>%{{x:,}} requests: %{{y:,.1f}} {unit}<extra></extra>",
+            hovertemplate=f"{layout}<br>%{{x:,}} at once: %{{y:,.1f}} {unit}<extra></extra>",
         )
 
     return (

@@ -22,8 +22,17 @@ CONFIG: dict[str, Any] = {"displaylogo": False, "displayModeBar": True}
 """The button that saves a figure (`figure.js` has no other) is seen without pointing at it."""
 TOOLS = 12
 """Pixels beside the gaps between elements, 44 with them: as high as a table's buttons on a phone."""
+AS_HIGH = """
+.stElementContainer:has(> .stBidiComponent [role="figure"]) {
+    height: auto;
+    flex-basis: auto;
+}
+"""
+"""The height Streamlit is told holds until a figure comes; from then on its place is as high as the figure, which grows
+with its legend."""
 _figure = st.components.v2.component(
     "figure",
+    css=AS_HIGH,
     js=Path(__file__).with_name("figure.js").read_text("utf-8").replace("__LIBRARY__", PLOTLY),
     isolate_styles=False,
 )

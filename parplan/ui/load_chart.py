@@ -4,10 +4,10 @@ import numpy as np
 
 from parplan.traffic import Traffic
 from parplan.ui import marks
-from parplan.ui.charts import Chart
+from parplan.ui.charts import Chart, left_margin
 from parplan.ui.theme import Theme
 from parplan.ui.words import significant
-from parplan.units import MS, written_time
+from parplan.units import MS, counted, written_time
 
 HEIGHT = 400
 TICKS = [ms * size for size in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) for ms in (1, 2, 5)]
@@ -29,6 +29,7 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
         np.asarray(values) for values in (curve.arrival_rate, curve.ttft_p50, curve.ttft_p95)
     )
     lowest, highest = median[0], max(median[0] * SHOWN, 1.5 * (target or 0.0))
+    shown = [tick for tick in TICKS if lowest * 0.7 <= tick * MS <= highest]
     lines = {"knee": (found.knee, theme.limit)}
     for name, load in (("asked", found.mean), ("peak", found.busiest)):
         if 0 < load.arrival_rate <= rates[-1] and load.arrival_rate not in [
@@ -42,15 +43,16 @@ def first_token_against_rate(found: Traffic, *, theme: Theme) -> Chart:
         ],
         layout=theme.layout(
             height=HEIGHT,
-            x=f"requests per second, over {found.replicas} replica{'s' * (found.replicas > 1)}",
+            x=f"requests per second, over {counted(found.replicas, 'replica')}",
             y="ms to first token, at most",
-            xaxis={"range": [0, float(rates[-1]) * 1.02]},
+            xaxis={"range": [0, float(rates[-1]) * 1.02], "exponentformat": "none"},
             yaxis={
                 "type": "log",
                 "range": [float(np.log10(lowest * 0.7 / MS)), float(np.log10(highest / MS))],
-                "tickvals": TICKS,
-                "ticktext": [f"{tick:,}" for tick in TICKS],
+                "tickvals": shown,
+                "ticktext": [f"{tick:,}" for tick in shown],
             },
+            margin={"l": left_margin(f"{tick:,}" for tick in shown)},
             shapes=[
                 *(theme.upright(rate, colour=colour) for rate, colour in lines.values()),
                 *([theme.level(target / MS)] if target else []),
@@ -86,5 +88,6 @@ def _line(name: str, rates: np.ndarray, times: np.ndarray, *, colour: str, dash:
         y=times / MS,
         mode="lines",
         line={"color": colour, "dash": dash, "width": 2.5},
-        hovertemplate=f"{name}<br>%{{x:,.2f}} requests/s: %{{y:,.0f}} ms<extra></extra>",
+        text=[significant(rate) for rate in rates],
+        hovertemplate=f"{name}<br>%{{text}} requests/s: %{{y:,.0f}} ms<extra></extra>",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parplan.ui import marks
-from parplan.ui.charts import AT_TOP, Chart, looks
+from parplan.ui.charts import AT_TOP, Chart, left_margin, looks
 from parplan.ui.theme import Theme
 from parplan.units import counted
 from parplan.whatif import NOTHING, Cell, WinnerMap
@@ -71,7 +71,7 @@ def prompts_against_requests(found: WinnerMap, *, asked: tuple[int, int], theme:
             xaxis=_places(requests, named=[4**power for power in range(7)]),
             yaxis=_places(found.prompts, named=found.prompts),
             legend=AT_TOP,
-            margin={"t": 110},
+            margin={"t": 110, "l": left_margin(f"{prompt:,}" for prompt in found.prompts)},
         ),
     )
     failing = "".join(
@@ -80,8 +80,8 @@ def prompts_against_requests(found: WinnerMap, *, asked: tuple[int, int], theme:
         if signs
     )
     alt = (
-        f"Recommended layout over requests and prompt length, {len(colours)} in all; at {asked[0]:,} requests of "
-        f"{asked[1]:,} prompt tokens: {own.name}{f' ({own.words})' if own.words else ''}.{failing}"
+        f"Recommended layout over requests and prompt length, {len(colours)} in all; at {counted(asked[0], 'request')} "
+        f"of {counted(asked[1], 'prompt token')}: {own.name}{f' ({own.words})' if own.words else ''}.{failing}"
     )
     return Chart(figure, alt)
 
@@ -123,7 +123,7 @@ def _field(
                         (
                             cell.name,
                             cell.words,
-                            f"{prompt:,} prompt tokens, {counted(count, 'request')}",
+                            f"{counted(prompt, 'prompt token')}, {counted(count, 'request')}",
                         ),
                     )
                 )

@@ -52,7 +52,7 @@ VIEWS: dict[str, Callable[[Answer], None]] = {
 
 def show() -> None:
     """The page. Only the open tab is built."""
-    selection.recall()
+    selection.recall(VIEWS)
     scenario = inputs.scenario()
     try:
         answer = plan(scenario)
@@ -61,7 +61,7 @@ def show() -> None:
         return
     _headline(answer)
     _figures(answer)
-    tabs = st.tabs(list(VIEWS), key=VIEW_KEY, on_change="rerun", bind="query-params")
+    tabs = st.tabs(list(VIEWS), key=VIEW_KEY, on_change=selection.opened)
     for tab, view in zip(tabs, VIEWS.values(), strict=True):
         if tab.open:
             with tab:

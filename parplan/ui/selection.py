@@ -1,4 +1,10 @@
-"""The layout somebody ticked, which every picture marks until it is unticked; it is in the address too."""
+"""The layout somebody ticked, which every picture marks until it is unticked, and the open tab; the address has both.
+
+Neither is bound to it: Streamlit takes what is bound out of the address before it goes on to another page, and makes an
+entry of the history of that, to which Back would lead instead of to the tab that was open.
+"""
+
+from collections.abc import Collection
 
 import numpy as np
 import streamlit as st
@@ -7,6 +13,8 @@ from parplan.links import ROW_KEY, VIEW_KEY
 from parplan.planner import Result
 from parplan.ui import history
 
+FIRST = "Overview"
+"""The tab that is open unless another one is asked for."""
 TICKED, TABLES = "_ticked", "_tables"
 """Keys of the session: the name of the layout ticked, and how often its table was built anew to tick another one."""
 
@@ -23,8 +31,21 @@ def look_at(layout: str) -> None:
     history.enter({ROW_KEY: layout, VIEW_KEY: "Layouts"})
 
 
-def recall() -> None:
-    """Tick what the address names, when it is opened or gone back to."""
+def opened() -> None:
+    """Write the tab just opened into the address; the first one is not written."""
+    tab = st.session_state[VIEW_KEY]
+    history.enter({VIEW_KEY: "" if tab == FIRST else tab})
+
+
+def recall(tabs: Collection[str]) -> None:
+    """Tick the layout and open the tab that the address names, when it is opened, come to or gone back to.
+
+    Args:
+        tabs: those there are.
+    """
+    if VIEW_KEY not in st.session_state or history.gone_through():
+        asked = st.query_params.get(VIEW_KEY, FIRST)
+        st.session_state[VIEW_KEY] = asked if asked in tabs else FIRST
     if TICKED not in st.session_state or history.gone_through():
         tables = st.session_state.get(TABLES, 0) + 1
         st.session_state.update({TICKED: st.query_params.get(ROW_KEY, ""), TABLES: tables})

@@ -29,6 +29,8 @@ MARKERS: dict[Family, str] = {
 """Marker of each family, so that colour is never the only difference."""
 PALEST, DEEPEST = 0.4, 0.45
 """How much of the background, or of the colour of text, is in the first and the last shade of a family."""
+LEFT = 66
+"""Pixels beside an axis with a title."""
 FADED = 0.6
 """How much of the background is in what is faded."""
 
@@ -103,7 +105,7 @@ class Theme:
         base: dict[str, Any] = {
             "template": BLANK,
             "height": height,
-            "margin": {"l": 66 if y else 8, "r": 16, "t": 56, "b": 46},
+            "margin": {"l": LEFT if y else 8, "r": 16, "t": 56, "b": 46},
             "font": {"color": self.text, "size": 13},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",

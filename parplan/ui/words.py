@@ -30,13 +30,15 @@ def plain(text: str) -> str:
 def significant(value: Number) -> str:
     """Three significant figures, thousands separated, never an exponent.
 
-    >>> significant(1234.5), significant(23.44), significant(4.5), significant(0.12345), significant(0)
-    ('1,234', '23.4', '4.50', '0.12', '0')
+    >>> significant(1234.5), significant(23.44), significant(4.5), significant(0)
+    ('1,234', '23.4', '4.50', '0')
+    >>> significant(0.12345), significant(0.0027431)
+    ('0.123', '0.00274')
     """
     number = float(value)
     if number == 0 or not np.isfinite(number):
         return "0" if number == 0 else NO_FIGURE
-    decimals = 0 if abs(number) >= 100 else 1 if abs(number) >= 10 else 2
+    decimals = max(0, 2 - int(np.floor(np.log10(abs(number)))))
     return f"{number:,.{decimals}f}"
 
 

@@ -160,3 +160,23 @@ def test_a_click_right_after_another_undoes_nothing(visitor: Visitor) -> None:
     assert "FP8" in shown(page)[0]
     assert (query(page)["weights"], query(page)["view"]) == (["fp8"], ["Why"])
     visitor.assert_sound()
+
+
+def test_back_from_another_page_is_one_press_to_the_tab_that_was_open(visitor: Visitor) -> None:
+    page = visitor.open("?view=Buy&concurrency=32")
+    length = entries(page)
+    page.get_by_role("link", name="Compare", exact=True).click()
+    page.wait_for_url("**/compare*")
+    visitor.settle(quiet=1000)
+    assert entries(page) == length + 1
+    page.go_back()
+    visitor.settle()
+    assert query(page) == {"view": ["Buy"], "concurrency": ["32"]}
+    expect(page.get_by_role("tab", name="Buy", exact=True)).to_have_attribute("aria-selected", "true")
+    page.get_by_role("tab", name="Overview", exact=True).click()
+    visitor.settle(quiet=1000)
+    assert query(page) == {"concurrency": ["32"]}
+    page.go_back()
+    visitor.settle()
+    expect(page.get_by_role("tab", name="Buy", exact=True)).to_have_attribute("aria-selected", "true")
+    visitor.assert_sound()

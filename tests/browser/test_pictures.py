@@ -12,6 +12,7 @@ pytestmark = pytest.mark.browser
 
 SIX = "?model=deepseek-ai/DeepSeek-V3.1&weights=native&gpu=h200-sxm&concurrency=256&prompt=4096&budget=16&ttft=2000"
 """Six families of layouts, and a target."""
+TABS = ("Overview", "Layouts", "Curves", "What if", "Hardware", "Load", "Buy", "Why")
 PLOT = "figure => figure._fullLayout._size.h"
 
 SLOWEST = """figure => {
@@ -159,3 +160,27 @@ def test_words_stand_in_for_a_figure_only_until_it_can_be_drawn(visitor: Visitor
     page.get_by_role("slider", name="Concurrent requests").press("ArrowRight")
     visitor.settle()
     assert "GiB weights" not in page.get_by_role("figure").first.inner_text()
+
+
+PLACES = """figures => figures.map(one => {
+    const place = one.closest("[data-testid=stElementContainer]");
+    const high = [one.getBoundingClientRect(), place.getBoundingClientRect()].map(box => Math.round(box.height));
+    const scrolls = place.scrollHeight > place.clientHeight;
+    return { name: one.picture.filename, high, drawn: one._fullLayout.height, scrolls };
+})"""
+"""Heights of all figures, of their places, and of what is drawn there."""
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280, 1440])
+@pytest.mark.parametrize("link", ["", SIX], ids=["few families", "six families"])
+def test_no_figure_is_cut(new_visitor: Callable[..., Visitor], link: str, width: int) -> None:
+    """A figure grows with its legend, and its place with it; what comes below it stays below it."""
+    visitor = new_visitor(viewport={"width": width, "height": 844})
+    page, cut = visitor.open(link), {}
+    for tab in TABS:
+        show(visitor, tab)
+        for seen in page.get_by_test_id("stMain").locator(".js-plotly-plot").evaluate_all(PLACES):
+            if seen["scrolls"] or {*seen["high"]} != {seen["drawn"]}:
+                cut[tab, seen["name"]] = seen
+    assert cut == {}
+    visitor.assert_sound()
