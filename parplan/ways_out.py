@@ -1,8 +1,8 @@
-"""Ways out of a plan that does not hold every request: single changes of the scenario, each tested to be one."""
+"""Ways out of a plan that does not do the job: single changes of the scenario, each tested to be one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
+from math import ceil, floor, inf, log10
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ from parplan.advice import verdict
 from parplan.calibration import Engine
 from parplan.choice import recommended_index, smallest_index
 from parplan.fit import longest_request, runnable
+from parplan.hardware import Gpu
 from parplan.instances import purchases, sequence_bytes, weight_bytes
 from parplan.layout import CUT_NAMES, GPU_CUTS, MOST_GPUS
 from parplan.objections import largest_percent
@@ -20,16 +21,20 @@ from parplan.problem import Problem
 from parplan.scenario import Answer, Scenario, offers, problem_of
 from parplan.search import candidate_layouts, deciding_batches
 from parplan.support import Kind, Refusal
-from parplan.units import counted
+from parplan.units import MS, counted
 
 LARGE_SHARE = 95
 """Percent of a GPU's memory engines commonly still come up with."""
+DRAFTED = 3
+"""Tokens drafted to be quicker: as many as the acceptance a scenario has by itself was measured with."""
 Change: TypeAlias = tuple[str, dict[str, Any]]
 """Words, and the fields that change."""
 Alternatives: TypeAlias = tuple[Change, ...]
 """Changes of one kind, the mildest first; the first that works is enough."""
 STORED: dict[Kind, str] = {"weights": "the weights", "kv": "the KV cache"}
 """What a format is of, in words."""
+TARGETS = {"tpot": "per token", "ttft": "to the first"}
+"""What a target is for, in words."""
 RETOLD = frozenset({"slots", "step_tokens", "utilization"})
 """Fields that only tell the engine otherwise."""
 
@@ -41,11 +46,11 @@ class WayOut:
     words: str
     scenario: Scenario
     plan: Plan
-    """What is recommended then; it holds every request."""
+    """What is recommended then; it holds every request, and meets the targets where that was what was missing."""
     verdict: str
     """The answer in one sentence then."""
     price: float
-    """USD per hour of the cheapest machines that hold every request then; infinite where no price is known."""
+    """USD per hour of the cheapest machines that do it then; infinite where no price is known."""
     retold: bool
     """Only the engine is told otherwise: nothing is bought, and requests and formats stay."""
 
@@ -56,18 +61,19 @@ class WayOut:
 
 
 def ways_out(answer: Answer) -> tuple[WayOut, ...]:
-    """Changes that make a scenario hold every request, cheapest machines first, then fewest GPUs; each has been
-    planned and holds.
+    """Changes that make a scenario hold every request, and meet the targets where only those are missed; cheapest
+    machines first, then fewest GPUs. Each has been planned and does it.
 
-    Meant for answers that do not: formats that run and engines that run the asked ones, more sequence slots, a share of
-    memory the driver context fits beside, other cuts than the user fixed, smaller formats, a larger share of memory, as
-    many or as long requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the
-    first counts.
+    Meant for answers that do not: formats that run and engines that run the asked ones; targets as the nearest layout
+    meets them, drafted tokens and quicker GPUs where they are missed; more sequence slots, a share of memory the driver
+    context fits beside, other cuts than the user fixed, smaller formats, a larger share of memory, as many or as long
+    requests as do fit, more GPUs, larger GPUs of the same vendor. Of two ways to the same plan the first counts.
     """
-    scenario, seen = answer.scenario, [answer.result.problem]
+    scenario, seen, late = answer.scenario, [answer.result.problem], _late(answer)
     found: list[WayOut] = []
     for alternatives in (
         *_formats_that_run(answer),
+        *_quicker(answer),
         *_more_slots(scenario),
         *_smaller_share(answer),
         *_recut(scenario),
@@ -81,7 +87,7 @@ def ways_out(answer: Answer) -> tuple[WayOut, ...]:
             if problem in seen or not could_hold(problem):
                 continue
             seen.append(problem)
-            if way := _held(words, changed, problem, retold=change.keys() <= RETOLD):
+            if way := _held(words, changed, problem, retold=change.keys() <= RETOLD, in_time=late):
                 found.append(way)
                 break
     return tuple(sorted(found, key=lambda way: (way.price, way.gpus)))
@@ -105,14 +111,18 @@ def could_hold(problem: Problem) -> bool:
     return weights + problem.workload.concurrency * each <= gpus * problem.gpu.memory
 
 
-def _held(words: str, changed: Scenario, problem: Problem, *, retold: bool) -> WayOut | None:
+def _held(
+    words: str, changed: Scenario, problem: Problem, *, retold: bool, in_time: bool = False
+) -> WayOut | None:
     """The change as a way out. None: it is none.
 
     Args:
         retold: it only tells the engine otherwise.
+        in_time: the targets must be met too.
     """
     result = judged(problem, layout=candidate_layouts(problem), concurrency=deciding_batches(problem))
-    index, smallest = recommended_index(result), smallest_index(result, among=result.holds)
+    does = result.does_job if in_time else result.holds
+    index, smallest = recommended_index(result), smallest_index(result, among=does)
     if index is None or smallest is None:
         return None
     best = result.plan(index)
@@ -151,6 +161,45 @@ def _formats_that_run(answer: Answer) -> tuple[Alternatives, ...]:
         *((((words, change), *larger),) if stored.keys() == nearest.keys() else ()),
         *(((f"use {engine.label}", {"engine": engine.name}),) for engine in others.values()),
     )
+
+
+def _late(answer: Answer) -> bool:
+    """Every request is held, and a target missed."""
+    best = answer.advice.recommended
+    return bool(best and best.holds and not best.in_time)
+
+
+def _quicker(answer: Answer) -> tuple[Alternatives, ...]:
+    """Where a target is missed: what the nearest layout takes as the target, drafted tokens, as many requests as are in
+    time, quicker GPUs of the same vendor."""
+    best, scenario, result = answer.advice.recommended, answer.scenario, answer.result
+    if best is None or not _late(answer):
+        return ()
+    taken = {"tpot": float(best.serving.tpot), "ttft": float(best.serving.ttft)}
+    missed = {name: time for name, time in taken.items() if 0 < getattr(scenario, name) * MS < time}
+    looser = {name: rounded_up(time / MS) for name, time in missed.items()}
+    limits = " and ".join(f"{time:g} ms {TARGETS[name]}" for name, time in looser.items())
+    draft: Alternatives = ((f"draft {DRAFTED} tokens per step", {"draft": DRAFTED}),)
+    in_time = result.concurrency[: result.asked][result.timely[:, : result.asked].any(axis=0)]
+    most = int(in_time.max(initial=0))
+    gpu = result.problem.gpu
+    quicker = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.bandwidth > gpu.bandwidth]
+    return (
+        ((f"allow {limits}", looser),),
+        *((draft,) if "tpot" in missed and not scenario.draft else ()),
+        *((((f"have at most {counted(most, 'request')} in hand", {"concurrency": most}),),) if most else ()),
+        tuple(_use(g) for g in sorted(quicker, key=lambda g: g.bandwidth)),
+    )
+
+
+def rounded_up(time: float) -> float:
+    """A positive number to three digits, never below it.
+
+    >>> rounded_up(0.0123449), rounded_up(0.5), rounded_up(12.345), rounded_up(1234.5)
+    (0.0124, 0.5, 12.4, 1240.0)
+    """
+    step = floor(log10(time)) - 2
+    return round(ceil(time / 10.0**step) * 10.0**step, -step)
 
 
 def _more_slots(scenario: Scenario) -> tuple[Alternatives, ...]:
@@ -195,11 +244,13 @@ def _recut(scenario: Scenario) -> tuple[Alternatives, ...]:
 
 
 def _sizes_around(scenario: Scenario, name: str) -> tuple[int, ...]:
-    """The next smaller and the next larger size of a fixed cut with which a layout holds every request."""
+    """The next smaller and the next larger size of a fixed cut with which a layout does the job, or holds every request
+    where none does."""
     problem = problem_of(scenario.model_copy(update={name: 0}))
     layout, fixed = candidate_layouts(problem), getattr(scenario, name)
-    holds = judged(problem, layout=layout, concurrency=deciding_batches(problem)).holds
-    sizes = np.unique(np.broadcast_to(getattr(layout, name), layout.shape)[holds])
+    found = judged(problem, layout=layout, concurrency=deciding_batches(problem))
+    does = found.does_job if found.does_job.any() else found.holds
+    sizes = np.unique(np.broadcast_to(getattr(layout, name), layout.shape)[does])
     return (*sizes[sizes < fixed][-1:].tolist(), *sizes[sizes > fixed][:1].tolist())
 
 
@@ -218,6 +269,8 @@ def _smaller(scenario: Scenario) -> tuple[Alternatives, ...]:
 def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     """As many requests, or as long ones, as the recommended layout or the nearest one holds; or one alone."""
     result, best = answer.result, answer.advice.recommended
+    if _late(answer):
+        return ()
     others = [mask for rule, mask in result.errors.items() if rule != "one-request"]
     possible = ~np.logical_or.reduce(others)
     if not possible.any():
@@ -250,9 +303,7 @@ def _larger(answer: Answer) -> tuple[Alternatives, ...]:
     gpu = answer.result.problem.gpu
     limits = _budgets(answer.result.problem.budget)
     larger = [g for g in catalog.gpus().values() if g.vendor == gpu.vendor and g.memory > gpu.memory * 1.05]
-    uses = [
-        (f"use {g.label}", {"gpu": g.name, "gpu_hour": 0.0}) for g in sorted(larger, key=lambda g: g.memory)
-    ]
+    uses = [_use(g) for g in sorted(larger, key=lambda g: g.memory)]
     roomy = [use for use in uses if could_hold(problem_of(answer.scenario.model_copy(update=use[1])))]
     return (
         tuple((f"allow up to {limit:,} GPUs per replica", {"budget": limit}) for limit in limits),
@@ -264,3 +315,8 @@ def _budgets(budget: int) -> tuple[int, ...]:
     """Twice as many GPUs, four times and so on, and the most there may be."""
     doubled = (budget << times for times in range(1, MOST_GPUS.bit_length()))
     return (*(limit for limit in doubled if limit < MOST_GPUS), MOST_GPUS)
+
+
+def _use(gpu: Gpu) -> Change:
+    """Another GPU, at list prices."""
+    return f"use {gpu.label}", {"gpu": gpu.name, "gpu_hour": 0.0}

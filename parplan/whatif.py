@@ -16,6 +16,8 @@ from parplan.units import Counts, Mask, counted, written_rate, written_time
 from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
+UNMET = "nothing meets the targets"
+UNHELD = "nothing holds every request"
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
@@ -44,6 +46,13 @@ class Cell:
     def name(self) -> str:
         """The layout and its size, or that nothing fits."""
         return NOTHING if self.layout is None else _name(self.layout)
+
+    @property
+    def outcome(self) -> str:
+        """The layout and its size where it does the job; else that nothing does."""
+        if self.layout is None or not self.words:
+            return self.name
+        return UNHELD if self.waits else UNMET
 
     @property
     def words(self) -> str:
@@ -101,10 +110,11 @@ def _changed(problem: Problem, **fields: float | None) -> Problem:
 
 
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
-    """Concurrencies of the grid at which the recommendation changes, with the new one; the first entry is the start."""
+    """Concurrencies of the grid at which the recommendation changes, with the new one, or that nothing does the job any
+    more; the first entry is the start."""
     found: list[tuple[int, str]] = []
     for concurrency, asked in zip(result.concurrency, result.asking_each(most=MOST_AT_ONCE), strict=False):
-        name = winner(asked)
+        name = _cell(asked).outcome
         if not found or found[-1][1] != name:
             found.append((int(concurrency), name))
     return tuple(found)
@@ -131,15 +141,16 @@ def target_flips(result: Result) -> tuple[tuple[float, str], ...]:
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the workload, and the recommendation before and after."""
+    """One change of the workload, and the answer before and after."""
 
     words: str
     before: str
     after: str
+    """The recommended layout, or that nothing does the job then."""
 
     @property
     def flips(self) -> bool:
-        """The recommendation changes."""
+        """The answer changes."""
         return self.before != self.after
 
 
@@ -171,11 +182,11 @@ def target_changes(result: Result) -> tuple[tuple[str, dict[str, float]], ...]:
 
 
 def sensitivity(result: Result) -> tuple[Change, ...]:
-    """The recommendation after each of a list of changes, those that flip it first."""
-    before, problem = winner(result), result.problem
+    """The answer after each of a list of changes, those that flip it first."""
+    before, problem = _cell(result).outcome, result.problem
     tries = (*((words, change(problem.workload)) for words, change in CHANGES), *target_changes(result))
     found = [
-        Change(words, before, winner(solve(changed)))
+        Change(words, before, _cell(solve(changed)).outcome)
         for words, fields in tries
         if (changed := _changed(problem, **fields)).workload != problem.workload  # half of one request is one
     ]

@@ -182,6 +182,68 @@ def test_nothing_is_a_dead_end() -> None:
         assert recommended.holds
 
 
+LATE = [
+    Scenario(tpot=5, ttft=50),
+    Scenario(ttft=115),
+    Scenario(model=BIG_LLAMA, weights="fp8", concurrency=16, budget=8, tpot=21),
+    Scenario(tensor=2, tpot=15),
+    Scenario(gpu="mi300x", tpot=0.1),
+]
+
+
+@pytest.mark.parametrize("scenario", LATE, ids=lambda scenario: str(scenario.changed()))
+def test_a_missed_target_is_no_dead_end(scenario: Scenario) -> None:
+    """Every way out meets the targets it has; one of them is what the nearest layout takes."""
+    answer = plan(scenario)
+    best = answer.advice.recommended
+    assert best is not None
+    assert best.holds
+    assert not best.in_time
+    ways = ways_out(answer)
+    for way in ways:
+        recommended = plan(way.scenario).advice.recommended
+        assert recommended is not None
+        assert recommended.does_job
+        assert recommended.layout == way.plan.layout
+    (looser,) = (way for way in ways if way.words.startswith("allow") and " ms " in way.words)
+    for name in ("tpot", "ttft"):
+        asked, allowed = getattr(scenario, name), getattr(looser.scenario, name)
+        taken = float(getattr(best.serving, name)) * 1000
+        missed = 0 < asked < taken
+        assert missed == (allowed != asked)
+        if missed:
+            assert taken <= allowed <= 1.01 * taken
+            assert f"{allowed:g} ms" in looser.words
+
+
+def test_other_ways_to_be_in_time() -> None:
+    """Fewer requests, four bits, more GPUs or quicker ones; drafts where the time per token is what is missed."""
+
+    def words(scenario: Scenario) -> str:
+        return " ".join(way.words for way in ways_out(plan(scenario)))
+
+    first = words(LATE[1])
+    assert "requests in hand" in first
+    assert "4 bits" in first
+    assert "up to 16 GPUs" in first
+    assert "use H200" in first
+    assert "draft" not in first
+    assert "draft 3 tokens" in words(LATE[2])
+    assert "draft" not in words(LATE[2].model_copy(update={"draft": 2}))
+
+
+def test_a_fixed_cut_gives_way_to_one_in_time() -> None:
+    scenario = Scenario(tensor=2, pipeline=1, tpot=25)
+    (way,) = (way for way in ways_out(plan(scenario)) if "instead of TP2" in way.words)
+    assert way.scenario.tensor > 2
+    assert way.plan.does_job
+
+
+def test_a_larger_request_count_is_never_offered_as_fewer() -> None:
+    for scenario in LATE:
+        assert all(way.scenario.concurrency <= scenario.concurrency for way in ways_out(plan(scenario)))
+
+
 def test_the_candidates_to_draw_include_the_recommended_and_a_failing_one() -> None:
     answer = plan(Scenario(model=BIG_LLAMA, weights="fp8", gpu="h100-sxm", concurrency=16))
     drawn = candidates(answer.result)

@@ -1,5 +1,6 @@
 """Launch commands: every flag is one the engine has, sizes add up to the layout, nothing reaches the shell unquoted."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -294,6 +295,114 @@ def test_decode_context_parallelism_where_it_exists() -> None:
     vllm, sglang = (problem(engine, model=DEEPSEEK, gpu="h200-sxm") for engine in ("vllm", "sglang"))
     assert one(vllm, Layout(tensor=8, decode_context=8))["--decode-context-parallel-size"] == "8"
     assert one(sglang, Layout(tensor=8, decode_context=8))["--dcp-size"] == "8"
+
+
+# --- drafts
+
+
+QWEN_NEXT = "Qwen/Qwen3-Next-80B-A3B-Instruct"
+VLLM = [name for name in DIALECTS if name.startswith("vllm")]
+
+
+@pytest.mark.parametrize("engine", VLLM)
+def test_vllm_drafts_with_the_layers_of_the_checkpoint_or_a_head_the_reader_names(engine: str) -> None:
+    found = one(problem(engine, model=DEEPSEEK, gpu="h200-sxm", draft=3), Layout(tensor=8))
+    assert json.loads(found["--speculative-config"]) == {"method": "mtp", "num_speculative_tokens": 3}
+    head = launched(problem(engine, draft=2), Layout(tensor=4))
+    (command,) = head.commands
+    told = subprocess.run(
+        ["sh", "-c", f"vllm() {{ printf '%s\\n' \"$@\"; }}; DRAFTER=an/eagle; {command}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert json.loads(told[told.index("--speculative-config") + 1]) == {
+        "method": "eagle3",
+        "num_speculative_tokens": 2,
+        "model": "an/eagle",
+    }
+    assert subprocess.run(["sh", "-c", command], capture_output=True, check=False).returncode != 0
+    assert any("DRAFTER" in note and LLAMA in note for note in head.notes)
+
+
+def test_sglang_drafts_one_chain_and_is_told_how_many_requests_run() -> None:
+    """By itself it runs 48 requests where it drafts."""
+    own = one(problem("sglang", model=DEEPSEEK, gpu="h200-sxm", draft=3), Layout(tensor=8))
+    sizes = {
+        "--speculative-num-steps": "3",
+        "--speculative-eagle-topk": "1",
+        "--speculative-num-draft-tokens": "4",
+    }
+    assert own | sizes | {"--speculative-algorithm": "NEXTN"} == own
+    assert "--speculative-draft-model-path" not in own
+    assert int(own["--max-running-requests"]) >= 64
+    head = launched(problem("sglang", draft=3), Layout(tensor=4))
+    flags = read(head.commands[0], "sglang")
+    assert flags | sizes | {"--speculative-algorithm": "EAGLE3"} == flags
+    assert "DRAFTER" in flags["--speculative-draft-model-path"]
+    assert any("DRAFTER" in note for note in head.notes)
+    assert "--max-running-requests" not in one(problem("sglang"), Layout(tensor=4))
+
+
+def test_tensorrt_llm_drafts_as_its_file_says() -> None:
+    own = launched(problem("trtllm", model=DEEPSEEK, gpu="h200-sxm", draft=3), Layout(tensor=8))
+    asked = read_config(own.config, "trtllm")
+    assert asked["speculative_config.decoding_type"] == "MTP"
+    assert asked["speculative_config.max_draft_len"] == "3"
+    assert "speculative_config.speculative_model" not in asked
+    head = launched(problem("trtllm", draft=3), Layout(tensor=4))
+    asked = read_config(head.config, "trtllm")
+    assert asked["speculative_config.decoding_type"] == "Eagle3"
+    assert asked["speculative_config.speculative_model"] == "DRAFTER"
+    assert any("DRAFTER" in note for note in head.notes)
+    assert "--extra_llm_api_options" in read(head.commands[0], "trtllm")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", [GPT_OSS, QWEN_NEXT])
+def test_every_layout_that_drafts_is_started_so_or_refused(engine: str, model: str) -> None:
+    of = problem(engine, model=model, gpu="h200-sxm", budget=16, draft=2)
+    layouts = candidate_layouts(of)
+    held, _ = evaluate(of, layout=Layout(), concurrency=np.asarray(8))
+    for index in range(layouts.shape[0]):
+        found = launch(of, layout=layouts.one(index), memory=held, engine_name=engine)
+        assert bool(found.commands) != bool(found.cannot)
+        read_config(found.config, engine)
+        for command in found.commands:
+            read(command, engine)
+            assert "speculative" in command + found.config
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_is_said_of_drafts_where_none_are_made(engine: str) -> None:
+    found = launched(problem(engine, model=DEEPSEEK, gpu="h200-sxm"), Layout(tensor=8))
+    assert not re.search("specul|DRAFTER", " ".join((*found.commands, *found.notes, found.config)))
+
+
+@pytest.mark.parametrize(
+    ("engine", "cannot"),
+    [("vllm", False), ("vllm-0.17", True), ("vllm-0.16", True), ("sglang", True), ("trtllm", False)],
+)
+def test_drafts_with_pipeline_stages_where_the_engine_makes_them(engine: str, *, cannot: bool) -> None:
+    found = launched(problem(engine, draft=3), Layout(tensor=2, pipeline=2))
+    assert ("draft" in found.cannot) == cannot
+    assert bool(found.commands) != cannot
+    assert launched(problem(engine), Layout(tensor=2, pipeline=2)).commands
+
+
+def test_another_checkpoint_must_hold_what_drafts() -> None:
+    of = problem("vllm", model=DEEPSEEK, weights="int4-g128", gpu="h200-sxm", draft=1)
+    assert any("multi-token-prediction" in note for note in launched(of, Layout(tensor=8)).notes)
+
+
+def test_vllm_drafts_with_every_layer_as_often() -> None:
+    """Two layers that draft, in turn: two or four tokens, not three; one alone is fine."""
+    of = problem("vllm", model=DEEPSEEK, gpu="h200-sxm", draft=3)
+    twice = of.transformer.model_copy(update={"mtp": 2 * of.transformer.mtp})
+    for drafts, refused in ((1, False), (2, False), (3, True), (4, False)):
+        settings = of.settings.model_copy(update={"drafts": drafts})
+        found = launched(replace(of, transformer=twice, settings=settings), Layout(tensor=8, pipeline=2))
+        assert ("a multiple of 2 tokens, not 3" in found.cannot) == refused
 
 
 # --- weights and cache

@@ -12,6 +12,7 @@ from streamlit.testing.v1.element_tree import Button
 
 from parplan.facts import LETTERS
 from parplan.hub import DownloadError, Hub, ModelEntry
+from parplan.ladder import UNLISTED
 from parplan.links import FACTS_KEY, from_query, to_query
 from parplan.provenance import Source
 from parplan.scenario import OVERHEADS, Scenario, plan
@@ -562,3 +563,24 @@ def test_a_format_that_does_not_run_is_kept_through_tabs_links_and_sliders() -> 
     run(page)
     assert (shared(page)["weights"], shared(page)["kv"]) == (["q4_k_m"], ["nvfp4"])
     assert "does not run on H100" in verdict(page).replace("\\", "")
+
+
+@pytest.mark.parametrize("tab", ["Overview", "Why"])
+def test_a_missed_target_shows_ways_out_and_one_click_meets_it(tab: str) -> None:
+    page = opened(tpot="5", ttft="50", view=tab)
+    assert "meets the targets" in verdict(page)
+    (way,) = (button for button in page.button if str(button.label).startswith("Allow"))
+    way.click()
+    run(page)
+    assert "serve 64 requests at once" in verdict(page)
+    assert not any(str(button.label).startswith("Allow") for button in page.button)
+
+
+def test_the_smallest_sizes_say_where_nothing_does_it_and_what_nobody_sells() -> None:
+    page = opened(tpot="5", ttft="50", view="Overview")
+    (sizes,) = (table.value for table in page.table if "Cheapest machine" in table.value)
+    assert sizes["Size"].iloc[-1] == "none of the sizes tried"
+    assert list(sizes["Cheapest machine"])[-2:] == ["–", "–"]
+    page = opened(gpu="rtx-pro-6000-workstation", model="Qwen/Qwen3-8B", concurrency="1", view="Overview")
+    (sizes,) = (table.value for table in page.table if "Cheapest machine" in table.value)
+    assert set(sizes["Cheapest machine"]) == {plain(UNLISTED)}

@@ -6,10 +6,22 @@ import numpy as np
 import pytest
 
 from parplan import Scenario, plan
+from parplan.choice import recommended_index
 from parplan.layout import Layout
 from parplan.planner import solve
 from parplan.scenario import problem_of
-from parplan.whatif import apart, connected, flip_points, sensitivity, target_flips, winner, winner_map
+from parplan.whatif import (
+    UNHELD,
+    UNMET,
+    Change,
+    apart,
+    connected,
+    flip_points,
+    sensitivity,
+    target_flips,
+    winner,
+    winner_map,
+)
 
 BUSY = Scenario(model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8", gpu="h100-sxm")
 
@@ -71,6 +83,56 @@ def test_rates_below_ten_tell_two_pools_from_one() -> None:
     slow = replace(found, rate=2.72, together=3.14)
     assert "2.72 tokens/s per GPU" in slow.words
     assert "3.14 in one pool" in slow.words
+
+
+LARGE_ON_ONE_NODE = Scenario(model="meta-llama/Meta-Llama-3.1-405B", weights="fp8", concurrency=16, budget=8)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "name", "words"),
+    [
+        (Scenario(), "ttft", "a time to first token a third shorter than now"),
+        (LARGE_ON_ONE_NODE, "tpot", "a time per token a third shorter than now"),
+    ],
+    ids=["opening", "405B"],
+)
+def test_a_change_after_which_nothing_does_the_job_names_no_layout(
+    scenario: Scenario, name: str, words: str
+) -> None:
+    """As planning that target says."""
+    result = plan(scenario).result
+    index = recommended_index(result)
+    assert index is not None
+    target = float(result.at_asked(getattr(result.serving, name))[index]) / 1.5
+    best = plan(scenario.model_copy(update={name: target * 1000})).advice.recommended
+    assert best is not None
+    assert not best.in_time
+    change = next(one for one in sensitivity(result) if one.words == words)
+    assert change.after == UNMET
+    assert change.flips
+
+
+def test_what_if_says_what_is_missing_and_which_change_mends_it() -> None:
+    """Half as many requests again as one GPU holds are too many, half of those are not."""
+    alone = BUSY.model_copy(update={"budget": 1})
+    best = plan(alone).advice.recommended
+    assert best is not None
+    crowded = plan(alone.model_copy(update={"concurrency": int(1.5 * best.memory.capacity)})).result
+    found = {one.words: one for one in sensitivity(crowded)}
+    assert found["half the requests at once"] == Change("half the requests at once", UNHELD, "TP1, 1 GPU")
+    assert not found["twice the requests at once"].flips
+    late = sensitivity(plan(BUSY.model_copy(update={"tpot": 0.1})).result)
+    assert {one.after for one in late} == {UNMET}
+    assert not any(one.flips for one in late)
+
+
+def test_as_requests_grow_no_layout_is_named_from_where_none_does_the_job() -> None:
+    scenario = BUSY.model_copy(update={"tpot": 20.0, "budget": 8})
+    for requests, name in flip_points(plan(scenario).result):
+        best = plan(scenario.model_copy(update={"concurrency": requests})).advice.recommended
+        assert best is not None
+        assert best.does_job == (name not in (UNMET, UNHELD))
+    assert {UNMET, UNHELD} <= {name for _, name in flip_points(plan(scenario).result)}
 
 
 def test_as_the_target_tightens_more_gpus_are_recommended_and_each_step_is_the_answer_to_its_target() -> None:

@@ -13,6 +13,7 @@ from parplan import catalog
 from parplan.calibration import Engine
 from parplan.commands.sglang import Sglang
 from parplan.commands.start import (
+    DRAFTER,
     HUB_ID,
     Checkpoint,
     Dialect,
@@ -50,6 +51,7 @@ DIALECTS: Mapping[str, Dialect] = {
         kv={**_VLLM_KV, "nvfp4": "nvfp4"},
         prefill_context=True,
         one_line=True,
+        staged_drafts=True,
     ),
     "vllm-0.17": Vllm(
         version="0.19.0",
@@ -57,6 +59,7 @@ DIALECTS: Mapping[str, Dialect] = {
         kv=_VLLM_KV,
         prefill_context=False,
         one_line=False,
+        staged_drafts=False,
     ),
     "vllm-0.16": Vllm(
         version="0.16.0",
@@ -64,6 +67,7 @@ DIALECTS: Mapping[str, Dialect] = {
         kv=_VLLM_KV,
         prefill_context=False,
         one_line=False,
+        staged_drafts=False,
     ),
     "sglang": Sglang(
         version="0.5.23",
@@ -127,6 +131,9 @@ def told_apart(
 ) -> dict[str, int | None]:
     """Sequence slots and tokens of a step where they are not an engine's default, as fields of `Start`.
 
+    SGLang that drafts tokens runs 48 requests unless told otherwise (sglang/srt/arg_groups/speculative_hook.py), so it
+    is told what is planned.
+
     Args:
         planned: slots of all data ranks. None: as many as the engine would be told.
     """
@@ -136,9 +143,10 @@ def told_apart(
     told = limits(settings, profile=profile, gpu=gpu, layout=layout, length=length, slots=known)
     slots, step = int(told.sequences), int(told.batched_tokens)
     more = slots > default_slots(settings, profile=profile, gpu=gpu)
+    fewer = settings.drafts > 0 and engine.family == "sglang"
     longer = step > tier_value(profile.batched_tokens, gpu=gpu)
     return {
-        "slots": slots if settings.max_num_seqs or more else None,
+        "slots": slots if settings.max_num_seqs or more or fewer else None,
         "step": step if settings.max_batched_tokens or longer else None,
     }
 
@@ -179,6 +187,18 @@ def _kv_name(problem: Problem, *, published: bool, names: Mapping[str, str]) -> 
     return None if wanted == by_itself else names.get(wanted)
 
 
+def _drafter_note(start: Start) -> str:
+    """What the reader has to see to so that tokens are drafted; empty where the checkpoint named does it."""
+    name = start.problem.transformer.name
+    if start.drafts_itself:
+        layers = "The checkpoint must hold the multi-token-prediction layers, which draft tokens."
+        return "" if start.checkpoint.published else layers
+    return (
+        f"{DRAFTER} stands for what drafts tokens: set it to the Hub id or the path of an EAGLE-3 head made for "
+        f"{name}, which has no layers of its own for that."
+    )
+
+
 def notes(start: Start, *, named: str, fewer: int | None = None) -> tuple[str, ...]:
     """What a reader has to set, save or know beyond the commands.
 
@@ -191,6 +211,7 @@ def notes(start: Start, *, named: str, fewer: int | None = None) -> tuple[str, .
     mean = problem.settings.max_length is None
     texts = (
         (bool(start.checkpoint.note), start.checkpoint.note),
+        (bool(start.drafts), _drafter_note(start)),
         (
             mean,
             f"The longest request is announced as {start.length:,} tokens, the workload's mean: raise it to your "
@@ -214,4 +235,4 @@ def notes(start: Start, *, named: str, fewer: int | None = None) -> tuple[str, .
         (layout.data > 1, f"Each of the {layout.data} data ranks logs its own cache."),
         (layout.replicas > 1, f"Start it {layout.replicas} times, once per replica, behind a load balancer."),
     )
-    return tuple(text for holds, text in texts if holds)
+    return tuple(text for holds, text in texts if holds and text)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from parplan.commands.shell import Option, Variable, command
-from parplan.commands.start import Dialect, Start, more_than_one
+from parplan.commands.start import DRAFTER, Dialect, Start, more_than_one
 from parplan.layout import Layout
 from parplan.memory import Memory
 from parplan.problem import Problem
@@ -18,8 +18,13 @@ class Sglang(Dialect):
 
     label = "SGLang"
 
-    def refusal(self, problem: Problem, layout: Layout) -> str:  # noqa: ARG002
-        """Context ranks are taken out of the tensor ranks."""
+    def refusal(self, problem: Problem, layout: Layout) -> str:
+        """Context ranks are taken out of the tensor ranks; a server that decodes has no drafts with stages.
+
+        Source for drafts: sglang/srt/server_args.py, `check_server_args`.
+        """
+        if problem.settings.drafts and layout.pipeline > 1:
+            return "SGLang drafts tokens with pipeline stages only in servers for prefill alone."
         if layout.context > 1:
             return (
                 "SGLang takes context ranks out of the tensor ranks (--attn-cp-size divides --tp-size), and only for "
@@ -50,6 +55,7 @@ class Sglang(Dialect):
             "--chunked-prefill-size": start.step,
             "--cuda-graph-backend-decode": "disabled" if settings.eager else None,
             "--cuda-graph-backend-prefill": "disabled" if settings.eager else None,
+            **self._drafting(start),
         }
         meeting = Variable("HEAD", suffix=f":{SGLANG_PORT}")
         places: list[dict[str, Option]] = [
@@ -59,6 +65,21 @@ class Sglang(Dialect):
         if start.nodes == 1:
             places = [{}]
         return tuple(command(["sglang", "serve"], options | place) for place in places)
+
+    def _drafting(self, start: Start) -> dict[str, Option]:
+        """One chain of tokens per request, verified with the token before it; sizes are given all three or none.
+
+        Source: sglang/srt/arg_groups/speculative_hook.py; docs/advanced_features/speculative_decoding.md.
+        """
+        if not start.drafts:
+            return {}
+        return {
+            "--speculative-algorithm": "NEXTN" if start.drafts_itself else "EAGLE3",
+            "--speculative-draft-model-path": None if start.drafts_itself else Variable(DRAFTER),
+            "--speculative-num-steps": start.drafts,
+            "--speculative-eagle-topk": 1,
+            "--speculative-num-draft-tokens": start.drafts + 1,
+        }
 
     def expected(self, start: Start, held: Memory) -> tuple[str, ...]:
         """Tokens of the pool; SGLang states no concurrency.

@@ -1,5 +1,6 @@
 """Words and options of a shell command, quoted."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ class Variable:
     """A shell variable the reader must set; the shell stops with an error while it is not."""
 
     name: str
+    prefix: str = ""
     suffix: str = ""
 
     def __str__(self) -> str:
@@ -19,7 +21,7 @@ class Variable:
         >>> str(Variable("HEAD", suffix=":20000"))
         '"${HEAD:?}:20000"'
         """
-        return f'"${{{self.name}:?}}{self.suffix}"'
+        return f'"{_inert(self.prefix)}${{{self.name}:?}}{_inert(self.suffix)}"'
 
 
 Word: TypeAlias = str | Variable
@@ -40,6 +42,11 @@ def command(words: Iterable[Word], options: Mapping[str, Option]) -> str:
         if value is not None and value is not False:
             parts += [flag] if value is True else [flag, _quoted(value)]
     return " ".join(parts)
+
+
+def _inert(text: str) -> str:
+    """A text as it stands between double quotes, where the shell reads four characters of its own."""
+    return re.sub(r'[\\"$`]', r"\\\g<0>", text)
 
 
 def _quoted(value: Option) -> str:

@@ -17,6 +17,8 @@ from parplan.units import Bytes, gib
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 PLAIN = {"bf16": "bfloat16", "fp16": "half", "fp32": "float32"}
 """Formats every engine converts on loading, as `--dtype` names them."""
+DRAFTER = "DRAFTER"
+"""Stands for a checkpoint that drafts tokens, which the reader has to name."""
 CACHE_BLOCK = 16
 """The longest request is rounded up to whole cache blocks of so many tokens."""
 
@@ -83,6 +85,17 @@ class Start:
     def nodes(self) -> int:
         """Nodes of one replica."""
         return int(Seating(self.layout, self.problem.gpu, self.order).nodes)
+
+    @property
+    def drafts(self) -> int:
+        """Tokens drafted for every request and step; 0: none."""
+        return self.problem.settings.drafts
+
+    @property
+    def drafts_itself(self) -> bool:
+        """The model has layers that draft tokens; the plan counts on an EAGLE-3 head, a checkpoint of its own, where it
+        has none."""
+        return bool(self.problem.transformer.mtp)
 
     @property
     def copies(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import yaml
 
 from parplan.commands.shell import Option, Word, command
-from parplan.commands.start import Dialect, Start, more_than_one, written_gib
+from parplan.commands.start import DRAFTER, Dialect, Start, more_than_one, written_gib
 from parplan.layout import Layout
 from parplan.memory import Memory
 from parplan.problem import Problem
@@ -70,6 +70,7 @@ class Trtllm(Dialect):
             "enable_attention_dp": bool(start.layout.data > 1) or None,
             "kv_cache_config": {key: value for key, value in cache.items() if value is not None} or None,
             "moe_config": self._balanced(start),
+            "speculative_config": self._drafting(start),
         }
         given = {key: value for key, value in keys.items() if value is not None}
         graphs = {"cuda_graph_config": None} if start.problem.settings.eager else {}
@@ -87,6 +88,18 @@ class Trtllm(Dialect):
             "backend": "WIDEEP",
             "load_balancer": {"num_slots": experts + start.copies, "layer_updates_per_iter": 1},
         }
+
+    def _drafting(self, start: Start) -> dict[str, object] | None:
+        """The checkpoint's own layers, or an EAGLE-3 head; no variable is expanded in the file.
+
+        Source: tensorrt_llm llm_args.py MTPDecodingConfig, Eagle3DecodingConfig; docs/source/features/
+        speculative-decoding.md.
+        """
+        if not start.drafts:
+            return None
+        if start.drafts_itself:
+            return {"decoding_type": "MTP", "max_draft_len": start.drafts}
+        return {"decoding_type": "Eagle3", "max_draft_len": start.drafts, "speculative_model": DRAFTER}
 
     def expected(self, start: Start, held: Memory) -> tuple[str, ...]:
         """Bytes and tokens of the pool.

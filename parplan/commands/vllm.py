@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass
 
-from parplan.commands.shell import HEAD, Option, command
-from parplan.commands.start import Dialect, Start, more_than_one, written_gib
+from parplan.commands.shell import HEAD, Option, Variable, command
+from parplan.commands.start import DRAFTER, Dialect, Start, more_than_one, written_gib
+from parplan.drafting import draft_layers
 from parplan.layout import Layout
 from parplan.memory import Memory
 from parplan.mixers import Latent
@@ -20,12 +21,23 @@ class Vllm(Dialect):
     """Context-parallel prefill works."""
     one_line: bool
     """The log states cache size and largest concurrency in one line, and the size follows from the concurrency."""
+    staged_drafts: bool
+    """Tokens are drafted with pipeline stages too."""
 
     def refusal(self, problem: Problem, layout: Layout) -> str:
-        """Experts are whole on all GPUs or cut over all of them; context ranks share the experts.
+        """Experts are whole on all GPUs or cut over all of them; context ranks share the experts; layers that draft run
+        in turn, each as often as the others.
 
-        Source for context ranks: vllm/v1/worker/gpu/pcp_manager.py of 0.33.
+        Sources: vllm/v1/worker/gpu/pcp_manager.py of 0.33 for context ranks; vllm/config/speculative.py (`n_predict`),
+        issue 52069 and pull requests 46994 and 50514 for drafts.
         """
+        drafts, layers = problem.settings.drafts, draft_layers(problem.transformer)
+        if drafts and layout.pipeline > 1 and not self.staged_drafts:
+            return f"vLLM {self.version} does not draft tokens with pipeline stages."
+        if drafts > layers > 1 and drafts % layers:
+            return (
+                f"vLLM drafts with all {layers} layers in turn: a multiple of {layers} tokens, not {drafts}."
+            )
         if layout.expert not in (1, layout.width):
             return (
                 f"vLLM spreads whole experts over all {layout.width} GPUs of a layer (--enable-expert-parallel) or "
@@ -63,9 +75,22 @@ class Vllm(Dialect):
             "--enable-prefix-caching": start.problem.workload.prefix_hit > 0,
             "--enforce-eager": settings.eager,
             "--language-model-only": start.problem.text_only,
+            "--speculative-config": self._drafting(start),
         }
         words = ["vllm", "serve", start.checkpoint.model]
         return tuple(command(words, options | self._place(start, node)) for node in range(start.nodes))
+
+    def _drafting(self, start: Start) -> Option:
+        """The checkpoint's own layers, or an EAGLE-3 head.
+
+        Source: vLLM docs/features/speculative_decoding/mtp.md and eagle.md; "mtp" stands for every model's since 0.11.
+        """
+        if not start.drafts:
+            return None
+        if start.drafts_itself:
+            return json.dumps({"method": "mtp", "num_speculative_tokens": start.drafts})
+        head = json.dumps({"method": "eagle3", "num_speculative_tokens": start.drafts, "model": ""})
+        return Variable(DRAFTER, prefix=head[:-2], suffix=head[-2:])
 
     def _place(self, start: Start, node: int) -> dict[str, Option]:
         """What one node is told of its place: data ranks fill nodes, or ranks reach over several."""

@@ -42,14 +42,14 @@ PASSED_OVER = {
 
 
 def show(answer: Answer) -> None:
-    """Two figures and a short table; ways out where something does not fit."""
+    """Two figures and a short table; ways out where nothing does the job."""
     best = answer.advice.recommended
     left, right = st.columns([3, 2], gap="medium")
     with left:
         _memory(answer)
     with right:
         _frontier(answer)
-    ways = None if best and best.holds else st.container()
+    ways = None if best and best.does_job else st.container()
     _sizes(answer)
     if ways:
         with ways:  # some ten plans: the page does not wait for them
@@ -141,9 +141,9 @@ def show_ways_out(answer: Answer) -> None:
     st.markdown("**Ways out**")
     ways = _ways(answer)
     if not ways:
-        st.text(
-            "No single change makes it fit. Try a smaller model, a larger GPU and a smaller format together."
-        )
+        best = answer.advice.recommended
+        does = "meets the targets" if best and best.holds else "makes it fit"
+        st.text(f"No single change {does}. Try a smaller model, a larger GPU and a smaller format together.")
     for words, scenario, verdict in ways:
         button, outcome = st.columns([1, 2], vertical_alignment="center")
         button.button(sentence(words), on_click=inputs.take, args=(scenario,), width="stretch")
@@ -175,14 +175,14 @@ def _size(rung: Rung) -> dict[str, str]:
     return {
         "Enough to": PURPOSES[rung.name],
         "Size": f"{counted(rung.gpus or 0, 'GPU')}, {rung.layout}" if found else "none of the sizes tried",
-        "Cheapest machine": plain(_cheapest(rung.purchases)),
+        "Cheapest machine": plain(_cheapest(rung.purchases) or rung.unsold or "–"),
     }
 
 
 def _cheapest(purchases: Sequence[Purchase]) -> str:
-    """The first of the offers, its price and how old that is."""
+    """The first of the offers, its price and how old that is; empty where there is none."""
     if not purchases:
-        return "none in the catalogue"
+        return ""
     first = purchases[0]
     if first.price is None:
         return f"{machines(first)}, no price published"

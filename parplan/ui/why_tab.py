@@ -35,7 +35,7 @@ def show(answer: Answer) -> None:
         if advice.alternatives:
             st.markdown("**With more**")
             st.markdown(bullets(advice.alternatives))
-    if best is None or not best.holds:
+    if best is None or not best.does_job:
         with ways:
             overview_tab.show_ways_out(answer)
 
