@@ -19,6 +19,11 @@ def why_unwise(plan: Plan) -> str:
     return next((objection.reason for objection in plan.objections if objection.rule in FORBIDDING), "")
 
 
+def left_out(plan: Plan) -> str:
+    """What layouts are, in words, that are recommended in the place of one that a warning forbids."""
+    return next(FORBIDDING[objection.rule] for objection in plan.objections if objection.rule in FORBIDDING)
+
+
 def preferred(result: Result, *, among: Mask) -> Mask:
     """The wise layouts of those allowed, or all of them where none is wise, [layouts]."""
     allowed = among & result.wise
@@ -119,6 +124,22 @@ def to_buy(result: Result, *, among: Mask) -> Array:
     if result.problem.counts_fleets:
         return result.fleets.sizes(among=among, within=INDISTINCT)
     return np.where(among, result.bought, np.inf)
+
+
+def outdone_by(result: Result, *, index: int) -> int | None:
+    """The layout that does the job, is clearly better than one by the objective, and is not recommended because a
+    warning forbids it. None: there is none, so that the one is the best there is."""
+    unwise = result.does_job & ~result.wise
+    if not (result.does_job[index] and result.wise[index] and unwise.any()):
+        return None
+    if result.problem.objective != "cost":
+        rated = merits(result)[0]
+        better = rated > rated[index] * (1 + INDISTINCT)
+    elif result.problem.counts_fleets:
+        better = to_buy(result, among=unwise) < result.fleets.size(index) * (1 - INDISTINCT)
+    else:
+        better = result.bought < result.bought[index]
+    return best_index(result, among=unwise & better)
 
 
 def smallest_index(result: Result, *, among: Mask) -> int | None:
