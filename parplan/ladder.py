@@ -170,9 +170,7 @@ def ladder(market: Market) -> tuple[Rung, ...]:
 
 def thriftiest(market: Market) -> Rung:
     """The replicas that hold every request in time for the lowest price, on the fewest GPUs where no price is known."""
-    builder = _Builder(market, market.job)
-    index = builder.cheapest
-    return builder.none() if index is None else builder.rung(index)
+    return _Builder(market, market.job).thriftiest
 
 
 def holding(result: Result) -> Counts:
@@ -239,6 +237,11 @@ class _Builder:
         """The same by price first, then by GPUs to buy."""
         among = self._thrifty(preferred(self.result, among=self.does))
         return self._simplest(fewest(self.result, among=among, bought=self.bought))
+
+    @cached_property
+    def thriftiest(self) -> Rung:
+        """The step with the cheapest layout."""
+        return self.none() if self.cheapest is None else self.rung(self.cheapest)
 
     def _thrifty(self, among: Mask) -> Mask:
         """Of some layouts those whose replicas cost least; all of them where no price is known, [layouts]."""
@@ -327,17 +330,18 @@ def _climbed(builders: Sequence[_Builder]) -> tuple[Rung, ...]:
         indices = [builder.best, *(rung.index for rung in rungs[:1])]
         found = [builder.rung(index) for index in dict.fromkeys(indices) if index is not None]
         best = min(found, key=lambda rung: (rung.gpus, rung.price), default=builder.none())
-        rungs.insert(0, _against(best, rungs[0]) if rungs else best)
+        thrifty = [builder.thriftiest, *rungs[:1]]
+        rungs.insert(0, _against(best, min(thrifty, key=lambda rung: rung.price)))
     return tuple(rungs)
 
 
-def _against(rung: Rung, later: Rung) -> Rung:
-    """A step that says so where the next one, with more GPUs, costs less: the GPUs are then sold in other machines."""
-    if later.price >= rung.price:
+def _against(rung: Rung, thrifty: Rung) -> Rung:
+    """A step that says so where the cheapest way to do it costs less: its GPUs are then sold in other machines."""
+    if thrifty.price >= rung.price:
         return rung
-    more = f"{later.size}, from {later.price:,.2f} USD per hour in machines of {later.purchases[0].instance.gpus}"
+    more = f"{thrifty.size}, from {thrifty.price:,.2f} USD per hour in machines of {thrifty.purchases[0].instance.gpus}"
     words = (
-        f"More GPUs cost less ({more})"
+        f"{'More GPUs cost' if (thrifty.gpus or 0) > (rung.gpus or 0) else 'Another cut costs'} less ({more})"
         if rung.purchases
         else f"Nobody in the catalogue sells that, but {more}"
     )
