@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parplan.arrays import picked
-from parplan.choice import INDISTINCT, candidates, recommended_index
+from parplan.choice import INDISTINCT, candidates, recommended_index, turning_point
 from parplan.disaggregation import pools
 from parplan.layout import Layout
 from parplan.mixers import GroupedQuery
@@ -101,12 +101,20 @@ def _changed(problem: Problem, **fields: float | None) -> Problem:
 
 
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
-    """Concurrencies of the grid at which the recommendation changes, with the new one; the first entry is the start."""
+    """Concurrencies at which the recommendation changes, with the new one; the first entry is the start. That it does
+    is seen on the grid, and where between two numbers of the grid, as between the two layouts alone."""
     found: list[tuple[int, str]] = []
-    for concurrency, asked in zip(result.concurrency, result.asking_each(most=MOST_AT_ONCE), strict=False):
-        name = winner(asked)
+    before: tuple[int, int] | None = None
+    for asked in result.asking_each(most=MOST_AT_ONCE):
+        index, requests = recommended_index(asked), asked.problem.workload.concurrency
+        name = NOTHING if index is None else _name(asked.layout.one(index))
         if not found or found[-1][1] != name:
-            found.append((int(concurrency), name))
+            start = requests
+            if before and index is not None:
+                layouts = asked.layout[[before[0], index]]
+                start = turning_point(asked.problem, layouts=layouts, after=before[1], until=requests)
+            found.append((start, name))
+        before = None if index is None else (index, requests)
     return tuple(found)
 
 

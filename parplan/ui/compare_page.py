@@ -18,7 +18,7 @@ from parplan.traffic import Traffic
 from parplan.ui import address, charts, history, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import NO_FIGURE, plain, sentence, significant
-from parplan.units import GIB, MS, Seconds, either_way, written_time
+from parplan.units import GIB, MS, Number, Seconds, either_way, written_time
 
 NAMES = {place: place.upper() for place in PLACES}
 """What a scenario is called, by its key in the link."""
@@ -81,7 +81,7 @@ def _dollars(paid: Bill | None, part: str) -> Figure:
     return amount, f"{amount:,.2f}"
 
 
-def _borne(answer: Answer, of: Callable[[Traffic], float], written: Callable[[float], str]) -> Figure:
+def _borne(answer: Answer, of: Callable[[Traffic], Number], written: Callable[[float], str]) -> Figure:
     """A figure at the busiest time of the rate, where that is what a plan answers."""
     if answer.borne is None:
         return None, NO_FIGURE
@@ -118,7 +118,8 @@ FULL = ("Time per token", "Time to first token", "Tokens per second", "USD per m
 """Those with all requests at once."""
 COST_TERMS = (
     "Cost: the cheapest machines for the replicas planned, always busy with the requests asked for where no rate is "
-    "named; the whole bill is spread over the output tokens. ±: how far a time may be off, from measurements of its kind."
+    "named; the whole bill is spread over the output tokens. ±: how far a time may be off, from measurements of its "
+    "kind."
 )
 
 
