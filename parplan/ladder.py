@@ -11,7 +11,7 @@ import numpy as np
 from parplan.choice import fewest, first_by, merits, preferred, why_unwise
 from parplan.cost import purchases_for
 from parplan.hardware import Instance
-from parplan.instances import Purchase, purchases, sizes_sold, surviving
+from parplan.instances import Purchase, purchases, replicas_with_spare, sizes_sold, surviving
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan, Result, judged
 from parplan.units import GB, Array, Counts, Mask, counted, written_time
@@ -283,7 +283,16 @@ class _Builder:
             meaning=self.step.meaning,
             plan=plan,
             offers=kept,
-            note=" ".join(filter(None, (fewer, _too_slow(offers)))) if self.step.in_time else fewer,
+            note=" ".join(
+                filter(
+                    None,
+                    (
+                        fewer,
+                        _too_slow(offers) if self.step.in_time else "",
+                        _in_step(kept, replicas=replicas) if self.step.spare else "",
+                    ),
+                )
+            ),
             replicas=all_replicas,
             spare=self.step.spare,
             busy=self.result.problem.workload.concurrency / plan.result.problem.workload.concurrency,
@@ -387,6 +396,36 @@ def fewer_would_do(result: Result, *, replicas: Counts, spare: int = 0, gpus: in
     *others, last = [gpu.node] if fewer.gpus > gpu.node else sizes_sold(gpu)
     sizes = f"{', '.join(map(str, others))} or {last}" if others else f"{last}"
     return f"{words}; sold in machines of {sizes}, they are {bought[index]}."
+
+
+def _in_step(offers: Iterable[Offer], *, replicas: int) -> str:
+    """How many replicas have to run where machines hold several, which are all lost together; empty where one spare is
+    enough.
+
+    Args:
+        offers: machines with one more than do it.
+        replicas: how many must go on.
+    """
+    sizes = dict.fromkeys(
+        (offer.purchase.count, offer.purchase.instance.gpus, offer.purchase.instance.gpus // offer.plan.gpus)
+        for offer in offers
+    )
+    running = {
+        (machines, size): replicas_with_spare(replicas, machines=machines, held=held)
+        for machines, size, held in sizes
+    }
+    more = [
+        f"{total:,} in {machines:,} machines of {size}"
+        for (machines, size), total in running.items()
+        if total > replicas + 1
+    ]
+    if not more:
+        return ""
+    go_on = f"{counted(replicas, 'replica')} go{'es' * (replicas == 1)} on"
+    return (
+        f"That {go_on} whichever machine is lost takes more of them where one machine holds several: "
+        f"{', '.join(more)}."
+    )
 
 
 def _too_slow(offers: Iterable[Offer]) -> str:

@@ -125,6 +125,16 @@ def test_one_more_than_the_asked_replicas_is_never_dearer_than_the_answer_withou
     assert found["survives"].price == pytest.approx(1.5 * found["meets targets"].price)
 
 
+def test_where_a_machine_holds_several_replicas_the_loss_of_them_all_is_made_up_for() -> None:
+    """Qwen3-VL as TP2 on H200 takes two replicas for 64 requests; in two machines of 8, either has to run two."""
+    asked = Scenario(model="Qwen/Qwen3-VL-235B-A22B-Instruct", gpu="h200-sxm")
+    last = rungs(asked)["survives"]
+    assert (last.layout, last.spare) == ("3 × TP2", 1)
+    assert (last.purchases[0].count, last.purchases[0].instance.gpus) == (2, 8)
+    assert last.note.endswith("where one machine holds several: 4 in 2 machines of 8.")
+    assert "whichever" not in rungs(Scenario())["survives"].note
+
+
 def test_what_survives_a_loss_meets_the_targets_before_it() -> None:
     """Qwen3-32B on A100 for 256 requests: no single replica of up to eight GPUs is fast enough, several are."""
     asked = Scenario(model=QWEN, gpu="a100-sxm-80", concurrency=256, tpot=40, ttft=1000)
