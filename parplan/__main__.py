@@ -18,7 +18,7 @@ from parplan.hub import ConfigError, DownloadError, Hub, transformer_from_config
 from parplan.ladder import Rung
 from parplan.scenario import Answer, Scenario, plan
 from parplan.transformer import Transformer
-from parplan.units import written_bytes, written_time
+from parplan.units import counted, written_bytes, written_time
 
 BAD_INPUT = 2
 """Exit status when something asked for is unknown or malformed."""
@@ -107,6 +107,9 @@ def written_answer(answer: Answer) -> str:
         ("first", 9),
         ("tok/s/GPU", 11),
     )
+    if answer.borne:
+        at_once = counted(answer.scenario.concurrency, "request")
+        lines += ["", f"One replica of each layout, with {at_once} at once:"]
     lines += ["", f"{'layout':<20}" + "".join(f"{name:>{width}}" for name, width in heads)]
     for index in (i for i in range(result.shape[0]) if result.legal[i]):
         one = result.plan(index)

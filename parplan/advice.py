@@ -10,7 +10,9 @@ from parplan.choice import (
     INDISTINCT,
     best_index,
     filled,
+    left_out,
     merits,
+    outdone_by,
     recommended_index,
     roomiest_index,
     smallest_index,
@@ -138,7 +140,7 @@ def verdict(result: Result, plan: Plan | None) -> str:
     if not plan.in_time:
         return f"{name}: nothing {_within(result)} meets the targets; {on} comes nearest."
     serves = f"{on} serve{'s' if gpus == 1 else ''} {_users(asked)}"
-    return f"{name}: {serves} {_chosen(result)}: {_speed(plan)}."
+    return f"{name}: {serves} {_chosen(result, plan)}: {_speed(plan)}."
 
 
 def _refused(result: Result) -> str:
@@ -173,12 +175,15 @@ def fleet_verdict(result: Result, plan: Plan, *, replicas: int, asked: str, pace
     """
     gpus = plan.gpus * replicas
     bear = f"{_on(result, plan, replicas=replicas)} bear{'s' if gpus == 1 else ''} {asked}"
-    return f"{_model(result)} in {_format(result)}: {bear} {_chosen(result)}: {pace}."
+    return f"{_model(result)} in {_format(result)}: {bear} {_chosen(result, plan)}: {pace}."
 
 
-def _chosen(result: Result) -> str:
-    """What a layout was chosen by, in words."""
-    return _within(result) if result.problem.fixed else OBJECTIVES[result.problem.objective]
+def _chosen(result: Result, plan: Plan) -> str:
+    """What a layout was chosen by, in words; what is left out where a layout that a warning forbids is better by it."""
+    if result.problem.fixed:
+        return _within(result)
+    better, chosen = outdone_by(result, index=plan.index), OBJECTIVES[result.problem.objective]
+    return chosen if better is None else f"{chosen} {left_out(result.plan(better))}"
 
 
 def shortfall(result: Result, plan: Plan | None) -> str:
@@ -262,11 +267,12 @@ def _fewer(result: Result, plan: Plan) -> tuple[str, ...]:
     if not smaller.any():
         return ()
     enough = smallest_index(result, among=smaller & result.does_job)
-    if enough is not None and result.wise[enough]:
+    if enough is not None:
         if result.problem.counts_fleets:
             return ()  # see `_fleet`
         other = result.plan(enough)
-        return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.",)
+        but = "" if result.wise[enough] else f" It is not recommended. {why_unwise(other)}"
+        return (f"Fewer would do: {_gpus(result, other.gpus)} ({other.layout}): {_speed(other)}.{but}",)
     tried = roomiest_index(result, among=bought == bought[smaller].max())
     gpus = f"{int(result.gpus[tried])} × {result.problem.gpu.label}"
     return (
@@ -279,7 +285,7 @@ def _fleet(result: Result, plan: Plan) -> tuple[str, ...]:
     fleets, index = result.fleets, plan.index
     if not (result.problem.counts_fleets and plan.does_job and np.isfinite(fleets.of(index))):
         return ()
-    size, rate = fleets.size(index), written_rate(result.problem.busiest)
+    rate = written_rate(result.problem.busiest)
     others = "no layout without a warning that does the job" if result.wise[index] else "no other layout"
     bear = "bears" if fleets.of(index) == 1 else "bear"
     found = [
@@ -296,13 +302,10 @@ def _fleet(result: Result, plan: Plan) -> tuple[str, ...]:
             else f"One replica of {narrow.layout} on {counted(narrow.gpus, 'GPU')} holds the requests, but misses the "
             "targets where they come at random."
         )
-    unwise = result.does_job & ~result.wise
-    sizes = fleets.sizes(among=unwise, within=0.0)
-    if (sizes < size * (1 - INDISTINCT)).any():
-        other = result.plan(int(np.argmin(sizes)))
+    if (other := outdone_by(result, index=index)) is not None:
         found.append(
-            f"By the formulas {_fleet_of(result, other.index)} would bear it too. That is not recommended. "
-            f"{why_unwise(other)}"
+            f"By the formulas {_fleet_of(result, other)} would bear it too. That is not recommended. "
+            f"{why_unwise(result.plan(other))}"
         )
     return tuple(found)
 
@@ -338,9 +341,9 @@ def _passed_over(result: Result, plan: Plan) -> tuple[str, ...]:
     if result.problem.objective == "cost":
         bought = result.bought
         better &= bought == bought[plan.index]
-    if not better.any():
+    if (index := best_index(result, among=better)) is None:
         return ()
-    other = result.plan(int(np.argmax(np.where(better, rated, -np.inf))))
+    other = result.plan(index)
     full = (
         f"; filled up, {rated[other.index]:,.0f} tokens/s per GPU instead of {rated[plan.index]:,.0f}"
         if result.problem.objective == "throughput"

@@ -1,22 +1,31 @@
 """Which layout to use: of those that do the job, the best by what the user is after."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from parplan.layout import CUT_NAMES, FAMILIES
-from parplan.planner import FORBIDDING, Plan, Result
+from parplan.layout import CUT_NAMES, FAMILIES, Layout
+from parplan.planner import FORBIDDING, Plan, Result, judged
+from parplan.problem import Problem
 from parplan.units import Array, Counts, Mask, Seconds
 
 INDISTINCT = 0.05
 """Relative difference in speed that two layouts must have before it decides: half the model's measured error."""
+TIE = INDISTINCT / 10
+"""A relative difference in speed that decides nothing but between layouts that are otherwise alike."""
 
 
 def why_unwise(plan: Plan) -> str:
     """Why a layout is not recommended while another does the job; empty where nothing forbids it."""
     return next((objection.reason for objection in plan.objections if objection.rule in FORBIDDING), "")
+
+
+def left_out(plan: Plan) -> str:
+    """What layouts are, in words, that are recommended in the place of one that a warning forbids."""
+    return next(FORBIDDING[objection.rule] for objection in plan.objections if objection.rule in FORBIDDING)
 
 
 def preferred(result: Result, *, among: Mask) -> Mask:
@@ -121,6 +130,22 @@ def to_buy(result: Result, *, among: Mask) -> Array:
     return np.where(among, result.bought, np.inf)
 
 
+def outdone_by(result: Result, *, index: int) -> int | None:
+    """The layout that does the job, is clearly better than one by the objective, and is not recommended because a
+    warning forbids it. None: there is none, so that the one is the best there is."""
+    unwise = result.does_job & ~result.wise
+    if not (result.does_job[index] and result.wise[index] and unwise.any()):
+        return None
+    if result.problem.objective != "cost":
+        rated = merits(result)[0]
+        better = rated > rated[index] * (1 + INDISTINCT)
+    elif result.problem.counts_fleets:
+        better = to_buy(result, among=unwise) < result.fleets.size(index) * (1 - INDISTINCT)
+    else:
+        better = result.bought < result.bought[index]
+    return best_index(result, among=unwise & better)
+
+
 def smallest_index(result: Result, *, among: Mask) -> int | None:
     """Of the layouts with the fewest GPUs to buy, the one the objective rates best."""
     return first_by(merits(result), result=result, among=fewest(result, among=among, bought=result.bought))
@@ -145,6 +170,47 @@ def first_by(
         left = left & (merit >= merit[left].max() * (1 - INDISTINCT))
     size = np.asarray(result.bought if bought is None else bought)
     return int(np.lexsort((-rated[0], _complexity(result), size, ~left))[0])
+
+
+def overtakes(rated: Sequence[Array], *, result: Result, first: int, second: int) -> Mask:
+    """Numbers of requests at which the second of two layouts is chosen before the first, as `first_by` does, [batches].
+
+    Args:
+        rated: [layouts, batches] each.
+    """
+    pair = np.zeros(result.shape[0], dtype=bool)
+    pair[[first, second]] = True
+    ahead = np.isin(np.arange(pair.size), second).astype(float)
+    simpler, as_simple = (
+        first_by([merit], result=result, among=pair) == second for merit in (1 - ahead * TIE, 1 + ahead * TIE)
+    )
+    wins, alike = np.zeros(result.concurrency.size, dtype=bool), np.ones(result.concurrency.size, dtype=bool)
+    for merit in rated:
+        wins |= alike & (merit[first] < merit[second] * (1 - INDISTINCT))
+        alike &= np.maximum(merit[first], merit[second]) * (1 - INDISTINCT) <= np.minimum(
+            *merit[[first, second]]
+        )
+    tied = simpler | (as_simple & (rated[0][second] > rated[0][first]))
+    in_time = result.timely
+    return cast(Mask, in_time[second] & (wins | (alike & tied) | ~in_time[first]))
+
+
+def turning_point(problem: Problem, *, layouts: Layout, after: int, until: int) -> int:
+    """Requests at once from which the second of two layouts is recommended before the first.
+
+    Args:
+        problem: with slots for so many requests.
+        layouts: the two, [2].
+        after: a number of requests at which the first is.
+        until: a larger one at which the second is, with nothing but these two in between.
+    """
+    between = np.arange(after + 1, until + 1)
+    workload = problem.workload.model_copy(update={"concurrency": until})
+    both = judged(replace(problem, workload=workload), layout=layouts, concurrency=between)
+    turned = bisect_left(
+        range(between.size - 1), 1, key=lambda batch: int(recommended_index(both.asking(batch)) == 1)
+    )
+    return int(between[turned])
 
 
 def _complexity(result: Result) -> Counts:

@@ -152,7 +152,8 @@ def cheapest_first(found: Iterable[Purchase]) -> tuple[Purchase, ...]:
 
 
 def machines_with_spare(replicas: Count, *, gpus: Count, instance: Count) -> Count:
-    """Machines that still run all replicas when any one of them is lost, without moving or restarting any.
+    """Machines that still run so many replicas when any one of them is lost, without moving or restarting any, where as
+    many run on them as `replicas_with_spare` says.
 
     A lost machine takes all the replicas it holds with it, or the one replica it is a part of.
 
@@ -166,6 +167,22 @@ def machines_with_spare(replicas: Count, *, gpus: Count, instance: Count) -> Cou
     """
     lost = np.ceil(np.divide(gpus, instance))
     return instances_needed(replicas, gpus=gpus, instance=instance) + lost
+
+
+def replicas_with_spare(replicas: int, *, machines: int, held: int) -> int:
+    """Fewest replicas, spread evenly over machines, of which so many are left when any one of the machines is lost.
+
+        ceil(replicas x machines / (machines - 1))
+
+    Args:
+        replicas: how many must go on.
+        machines: as many as `machines_with_spare` says, or more.
+        held: replicas that one of them holds; 0: one replica is spread over several of them.
+
+    >>> replicas_with_spare(2, machines=2, held=4), replicas_with_spare(2, machines=3, held=1)
+    (4, 3)
+    """
+    return -(-replicas * machines // (machines - 1)) if held else replicas + 1
 
 
 def surviving(found: Iterable[Purchase], *, replicas: int, gpus: int) -> tuple[Purchase, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from parplan.choice import fewest, first_by, merits, preferred, why_unwise
 from parplan.cost import purchases_for
 from parplan.hardware import Instance
-from parplan.instances import Purchase, purchases, sizes_sold, surviving
+from parplan.instances import Purchase, purchases, replicas_with_spare, sizes_sold, surviving
 from parplan.networks import Offer, Speeds, quick_enough
 from parplan.planner import Plan, Result, judged
 from parplan.units import GB, Array, Counts, Mask, counted, written_time
@@ -170,9 +170,7 @@ def ladder(market: Market) -> tuple[Rung, ...]:
 
 def thriftiest(market: Market) -> Rung:
     """The replicas that hold every request in time for the lowest price, on the fewest GPUs where no price is known."""
-    builder = _Builder(market, market.job)
-    index = builder.cheapest
-    return builder.none() if index is None else builder.rung(index)
+    return _Builder(market, market.job).thriftiest
 
 
 def holding(result: Result) -> Counts:
@@ -240,6 +238,11 @@ class _Builder:
         among = self._thrifty(preferred(self.result, among=self.does))
         return self._simplest(fewest(self.result, among=among, bought=self.bought))
 
+    @cached_property
+    def thriftiest(self) -> Rung:
+        """The step with the cheapest layout."""
+        return self.none() if self.cheapest is None else self.rung(self.cheapest)
+
     def _thrifty(self, among: Mask) -> Mask:
         """Of some layouts those whose replicas cost least; all of them where no price is known, [layouts]."""
         kinds = list(zip(self.result.gpus[among].tolist(), self.step.replicas[among].tolist(), strict=True))
@@ -280,7 +283,16 @@ class _Builder:
             meaning=self.step.meaning,
             plan=plan,
             offers=kept,
-            note=" ".join(filter(None, (fewer, _too_slow(offers)))) if self.step.in_time else fewer,
+            note=" ".join(
+                filter(
+                    None,
+                    (
+                        fewer,
+                        _too_slow(offers) if self.step.in_time else "",
+                        _in_step(kept, replicas=replicas) if self.step.spare else "",
+                    ),
+                )
+            ),
             replicas=all_replicas,
             spare=self.step.spare,
             busy=self.result.problem.workload.concurrency / plan.result.problem.workload.concurrency,
@@ -327,17 +339,18 @@ def _climbed(builders: Sequence[_Builder]) -> tuple[Rung, ...]:
         indices = [builder.best, *(rung.index for rung in rungs[:1])]
         found = [builder.rung(index) for index in dict.fromkeys(indices) if index is not None]
         best = min(found, key=lambda rung: (rung.gpus, rung.price), default=builder.none())
-        rungs.insert(0, _against(best, rungs[0]) if rungs else best)
+        thrifty = [builder.thriftiest, *rungs[:1]]
+        rungs.insert(0, _against(best, min(thrifty, key=lambda rung: rung.price)))
     return tuple(rungs)
 
 
-def _against(rung: Rung, later: Rung) -> Rung:
-    """A step that says so where the next one, with more GPUs, costs less: the GPUs are then sold in other machines."""
-    if later.price >= rung.price:
+def _against(rung: Rung, thrifty: Rung) -> Rung:
+    """A step that says so where the cheapest way to do it costs less: its GPUs are then sold in other machines."""
+    if thrifty.price >= rung.price:
         return rung
-    more = f"{later.size}, from {later.price:,.2f} USD per hour in machines of {later.purchases[0].instance.gpus}"
+    more = f"{thrifty.size}, from {thrifty.price:,.2f} USD per hour in machines of {thrifty.purchases[0].instance.gpus}"
     words = (
-        f"More GPUs cost less ({more})"
+        f"{'More GPUs cost' if (thrifty.gpus or 0) > (rung.gpus or 0) else 'Another cut costs'} less ({more})"
         if rung.purchases
         else f"Nobody in the catalogue sells that, but {more}"
     )
@@ -383,6 +396,36 @@ def fewer_would_do(result: Result, *, replicas: Counts, spare: int = 0, gpus: in
     *others, last = [gpu.node] if fewer.gpus > gpu.node else sizes_sold(gpu)
     sizes = f"{', '.join(map(str, others))} or {last}" if others else f"{last}"
     return f"{words}; sold in machines of {sizes}, they are {bought[index]}."
+
+
+def _in_step(offers: Iterable[Offer], *, replicas: int) -> str:
+    """How many replicas have to run where machines hold several, which are all lost together; empty where one spare is
+    enough.
+
+    Args:
+        offers: machines with one more than do it.
+        replicas: how many must go on.
+    """
+    sizes = dict.fromkeys(
+        (offer.purchase.count, offer.purchase.instance.gpus, offer.purchase.instance.gpus // offer.plan.gpus)
+        for offer in offers
+    )
+    running = {
+        (machines, size): replicas_with_spare(replicas, machines=machines, held=held)
+        for machines, size, held in sizes
+    }
+    more = [
+        f"{total:,} in {machines:,} machines of {size}"
+        for (machines, size), total in running.items()
+        if total > replicas + 1
+    ]
+    if not more:
+        return ""
+    go_on = f"{counted(replicas, 'replica')} go{'es' * (replicas == 1)} on"
+    return (
+        f"That {go_on} whichever machine is lost takes more of them where one machine holds several: "
+        f"{', '.join(more)}."
+    )
 
 
 def _too_slow(offers: Iterable[Offer]) -> str:

@@ -22,8 +22,13 @@ from parplan.units import Array, Counts, Mask, Seconds, counted
 
 SHORTEST = 1e-9
 """Seconds below which one target is missed like any other: a time over it stays a number."""
-FORBIDDING = ("tensor-spans", "pipeline-inside", "pipeline-needless")
-"""Warnings that keep a layout from being recommended while another one does the job."""
+FORBIDDING = {
+    "tensor-spans": "without tensor parallelism across nodes",
+    "pipeline-inside": "without stages inside one fast domain",
+    "pipeline-needless": "without needless stages across nodes",
+}
+"""Warnings that keep a layout from being recommended while another one does the job; what layouts are that have none,
+in words."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from parplan.planner import Plan, Result
 from parplan.problem import Problem
 from parplan.provenance import Source
 from parplan.scenario import SCHEMA, UNPRICED, Answer, Scenario, price_terms
-from parplan.traffic import ASSUMED
+from parplan.traffic import ASSUMED, Traffic
 from parplan.units import (
     Seconds,
     counted,
@@ -53,7 +53,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         written: the day it is made.
     """
     advice, result = answer.advice, answer.result
-    best = advice.recommended
+    best, at_once = advice.recommended, f", {_together(answer)}" if answer.borne else ""
     sections = (
         ("Asked", _table(("Setting", "Value"), _asked(answer))),
         (
@@ -65,7 +65,7 @@ def report(answer: Answer, *, link: str, written: date) -> str:
         ("Memory of the fullest GPU", _memory(best, result.problem) if best else ""),
         ("Next best", escaped(advice.runner_up.words) if advice.runner_up else ""),
         ("With more GPUs", _bullets(advice.alternatives)),
-        ("Layouts that do it, best first", _layouts(result)),
+        (f"Layouts that do it, best first{at_once}", _layouts(result)),
         (
             "What to buy for the requests of one replica",
             _table(BOUGHT, [_bought(rung) for rung in advice.ladder]),
@@ -115,7 +115,7 @@ def _asked(answer: Answer) -> list[tuple[str, str]]:
         ("Prefix cache hits", written_share(workload.prefix_hit)),
         ("Targets", ", ".join(asked) or "none"),
         ("Best layout", OBJECTIVES[problem.objective]),
-        ("Replicas", f"{scenario.replicas:,}"),
+        ("Replicas", "as many as bear the rate" if answer.borne else f"{scenario.replicas:,}"),
         ("Requests per second", rate if scenario.rate else "not asked"),
         ("GPUs one replica may use", f"{problem.budget}"),
         ("Cuts that are fixed", str(Layout(**problem.fixed)) if problem.fixed else "none"),
@@ -155,11 +155,38 @@ def _seldom(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
-    serving, replicas, known = best.serving, answer.replicas, answer.confidence(best)
-    together, one = f"{answer.gpus:,}", best.result.problem.workload.one_token
+    """The figures of the verdict first; those with all requests at once say so where a rate is what is answered."""
+    together, replicas = f"{answer.gpus:,}", answer.replicas
+    at_once = f", {_together(answer)}" if answer.borne else ""
     return [
         ("Layout", str(best.layout)),
         ("GPUs", f"{together}, {best.gpus} per replica" if replicas > 1 else together),
+        *(_borne(answer.borne) if answer.borne else ()),
+        *((f"{name}{at_once}", value) for name, value in _at_once(best, answer)),
+        ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
+    ]
+
+
+def _together(answer: Answer) -> str:
+    """With how many requests the figures are that are not those of a rate."""
+    return f"with {counted(answer.scenario.concurrency, 'request')} at once in each replica"
+
+
+def _borne(found: Traffic) -> list[tuple[str, str]]:
+    """What users feel at the busiest time of a rate."""
+    tpot = "none" if found.replica.workload.one_token else written_time(float(found.tpot))
+    return [
+        ("Time per output token, mean, at the busiest time", tpot),
+        ("95 of 100 first tokens within, at the busiest time", written_time(float(found.busiest.ttft_p95))),
+        ("Tokens/s, all replicas, at the busiest time", f"{found.tokens_per_s:,.0f}"),
+    ]
+
+
+def _at_once(best: Plan, answer: Answer) -> list[tuple[str, str]]:
+    """Times and rates with all requests at once."""
+    serving, known = best.serving, answer.confidence(best)
+    one = best.result.problem.workload.one_token
+    return [
         (
             "Time per output token, mean",
             per_token(best) if one else _off(serving.tpot, known.tpot if known else None),
@@ -171,7 +198,6 @@ def _figures(best: Plan, answer: Answer) -> list[tuple[str, str]]:
         ),
         ("Tokens/s, all replicas", f"{answer.tokens_per_s:,.0f}"),
         ("Tokens/s per GPU", f"{float(serving.tokens_per_s_per_gpu):,.0f}"),
-        ("Requests of full length one replica holds", f"{int(best.memory.capacity):,}"),
     ]
 
 

@@ -1,11 +1,11 @@
 """The second best layout, and what it would take for it to win."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parplan.choice import INDISTINCT, best_index, filled, merits
+from parplan.choice import INDISTINCT, best_index, filled, merits, overtakes, turning_point
 from parplan.layout import GPU_CUTS, Layout
 from parplan.planner import Plan, Result
 from parplan.units import Array, counted, either_way, written_share, written_time
@@ -91,11 +91,12 @@ def _ways(result: Result, best: Plan, second: Plan) -> tuple[str, ...]:
         case "cost" if other > first:
             return (*faster, _roomier(result, best, second))
         case "cost":
-            return (_elsewhere(result, best, second, result.grid(result.serving.tokens_per_s)),)
+            return (_elsewhere(result, best, second, [result.grid(result.serving.tokens_per_s)]),)
         case "throughput":
             return (_tighter_filled(result, best, second),)
         case "latency":
-            return (_elsewhere(result, best, second, 1 / result.grid(result.serving.tpot)),)
+            times = (result.serving.tpot, result.serving.ttft)
+            return (_elsewhere(result, best, second, [1 / result.grid(time) for time in times]),)
 
 
 def _tighter(second: float, best: float, *, of: str) -> str:
@@ -106,33 +107,37 @@ def _tighter(second: float, best: float, *, of: str) -> str:
 
 
 def _roomier(result: Result, best: Plan, second: Plan) -> str:
-    """More requests than the best one holds, while the second one still holds them in time."""
-    most = int(best.memory.capacity)
-    grid = result.concurrency
-    more = grid[result.timely[second.index] & (grid > most)]
-    return f"from {most + 1:,} requests at once on" if more.size else ""
+    """More requests than the best one holds in time, while the second one still does."""
+    lost = result.timely[second.index] & ~result.timely[best.index]
+    more = np.flatnonzero(lost[result.asked :]) + result.asked
+    return f"from {_at_once(_turns(result, best, second, batch=more[0]))} on" if more.size else ""
 
 
-def _elsewhere(result: Result, best: Plan, second: Plan, rated: Array) -> str:
-    """The nearest numbers of requests at which the second one does the job and is clearly better, or the best fails.
+def _elsewhere(result: Result, best: Plan, second: Plan, rated: Sequence[Array]) -> str:
+    """The nearest numbers of requests at which the second one is chosen before the best.
 
     Args:
-        rated: what decides, more is better, [layouts, batches].
+        rated: what decides, the weightiest first; more is better, [layouts, batches] each.
     """
-    ahead = result.timely[second.index] & (
-        (rated[second.index] > rated[best.index] * (1 + INDISTINCT)) | ~result.timely[best.index]
-    )
-    batch = np.arange(result.concurrency.size)
-    found = []
+    ahead = overtakes(rated, result=result, first=best.index, second=second.index)
+    batch, found = np.arange(result.concurrency.size), []
     if (more := batch[ahead & (batch > result.asked)]).size:
-        found.append(f"from about {_at_once(result, more[0])} on")
+        found.append(f"from about {_at_once(_turns(result, best, second, batch=more[0]))} on")
     if (fewer := batch[ahead & (batch < result.asked)]).size:
-        found.append(f"up to about {_at_once(result, fewer[-1])}")
+        found.append(f"up to about {_at_once(_turns(result, second, best, batch=fewer[-1] + 1) - 1)}")
     return " or ".join(found)
 
 
-def _at_once(result: Result, batch: int) -> str:
-    return f"{counted(int(result.concurrency[batch]), 'request')} at once"
+def _turns(result: Result, first: Plan, second: Plan, *, batch: int) -> int:
+    """Requests at once from which the second plan is recommended before the first: up to one number of the grid, above
+    the one before."""
+    after, until = result.concurrency[batch - 1 : batch + 1].tolist()
+    layouts = result.layout[[first.index, second.index]]
+    return turning_point(result.problem, layouts=layouts, after=after, until=until)
+
+
+def _at_once(requests: int) -> str:
+    return f"{counted(requests, 'request')} at once"
 
 
 def _tighter_filled(result: Result, best: Plan, second: Plan) -> str:

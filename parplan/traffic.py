@@ -199,6 +199,11 @@ class Traffic:
         return self.busiest.tpot
 
     @property
+    def tokens_per_s(self) -> float:
+        """Output tokens per second of all requests at the peak."""
+        return float(self.busiest.arrival_rate) * self.replica.workload.output
+
+    @property
     def rate_words(self) -> str:
         """The rate, and its peaks, in words."""
         mean, peak = float(self.mean.arrival_rate), float(self.busiest.arrival_rate)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parplan.arrays import picked
-from parplan.choice import INDISTINCT, candidates, recommended_index
+from parplan.choice import INDISTINCT, candidates, recommended_index, turning_point
 from parplan.disaggregation import pools
 from parplan.layout import Layout
 from parplan.mixers import GroupedQuery
@@ -110,13 +110,21 @@ def _changed(problem: Problem, **fields: float | None) -> Problem:
 
 
 def flip_points(result: Result) -> tuple[tuple[int, str], ...]:
-    """Concurrencies of the grid at which the recommendation changes, with the new one, or that nothing does the job any
-    more; the first entry is the start."""
+    """Concurrencies at which the recommendation changes, with the new one, or that nothing does the job any more; the
+    first entry is the start. That it does is seen on the grid, and where between two numbers of it, as between the two
+    layouts alone."""
     found: list[tuple[int, str]] = []
-    for concurrency, asked in zip(result.concurrency, result.asking_each(most=MOST_AT_ONCE), strict=False):
-        name = _cell(asked).outcome
+    before: tuple[int, int] | None = None
+    for asked in result.asking_each(most=MOST_AT_ONCE):
+        requests, name = asked.problem.workload.concurrency, _cell(asked).outcome
+        index = recommended_index(asked) if asked.does_job.any() else None
         if not found or found[-1][1] != name:
-            found.append((int(concurrency), name))
+            start = requests
+            if before and index is not None:
+                layouts = asked.layout[[before[0], index]]
+                start = turning_point(asked.problem, layouts=layouts, after=before[1], until=requests)
+            found.append((start, name))
+        before = None if index is None else (index, requests)
     return tuple(found)
 
 

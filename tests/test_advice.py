@@ -10,12 +10,13 @@ import pytest
 from parplan import Answer, Scenario, catalog, plan
 from parplan.advice import per_token, reasons
 from parplan.balance import balance
-from parplan.choice import candidates
+from parplan.choice import candidates, outdone_by, why_unwise
 from parplan.layout import Layout
 from parplan.planner import Plan
 from parplan.units import GIB, written_time
 from parplan.ways_out import ways_out
 from parplan.work import experts_held
+from parplan.workload import OBJECTIVES
 
 LLAMA, BIG_LLAMA, DEEPSEEK = (
     "meta-llama/Llama-3.3-70B-Instruct",
@@ -375,6 +376,26 @@ def test_a_size_of_the_ladder_says_that_fewer_would_do_where_machines_are_sold_w
     assert notes["loads"].endswith("; sold in machines of 1, 2, 4 or 8, they are 8.")
     assert not notes["holds"]
     assert not any(rung.note for rung in plan(Scenario()).advice.ladder)
+
+
+@pytest.mark.parametrize("more", [{}, {"objective": "throughput"}], ids=str)
+def test_a_better_layout_that_is_not_recommended_counts_the_same_way_everywhere(more: dict[str, Any]) -> None:
+    """Qwen3-VL on H200: two GPUs would do with stages. The fewest are four only among layouts without; Why names them
+    with the objection, as the ladder does."""
+    answer = plan(Scenario(model="Qwen/Qwen3-VL-235B-A22B-Instruct", gpu="h200-sxm", **more))
+    best = answer.advice.recommended
+    assert best is not None
+    better = outdone_by(answer.result, index=best.index)
+    assert better is not None
+    other = answer.result.plan(better)
+    assert other.layout.pipeline > 1
+    chosen = OBJECTIVES[answer.result.problem.objective]
+    assert f"{chosen} without stages inside one fast domain: " in answer.verdict
+    why = " ".join(answer.advice.reasons)
+    assert re.search(rf"\b{other.layout} on |\({other.layout}\): ", why)
+    assert f"not recommended. {why_unwise(other)}" in why
+    assert "does not do" not in why
+    assert any(f"not be recommended. {why_unwise(other)}" in rung.note for rung in answer.advice.ladder)
 
 
 def test_where_not_one_request_fits_the_longest_that_does_is_said() -> None:

@@ -1,6 +1,7 @@
 """Which layout is recommended under each objective, and what the second best would take to win."""
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,7 +24,7 @@ from parplan.planner import FORBIDDING, evaluate
 from parplan.scenario import problem_of
 from parplan.ui.layouts_tab import table
 from parplan.units import written_time
-from parplan.whatif import winner, winner_map
+from parplan.whatif import flip_points, winner, winner_map
 from parplan.workload import OBJECTIVES
 
 LLAMA, DEEPSEEK, GPT_OSS, SMALL = (
@@ -243,6 +244,34 @@ def test_the_second_best_wins_at_the_requests_it_names() -> None:
     result = plan(answer.scenario.model_copy(update={"concurrency": many})).result
     rate = result.at_asked(result.serving.tokens_per_s)
     assert rate[second.plan.index] > rate[best.index] * (1 + INDISTINCT)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=128),
+        Scenario(model=DEEPSEEK, weights="native", gpu="b200-sxm", concurrency=112),
+        Scenario(),
+        Scenario(tpot=40),
+    ],
+    ids=["above", "below", "room", "target"],
+)
+def test_why_and_what_if_name_one_number_where_one_layout_overtakes_another(asked: Scenario) -> None:
+    """On either side of it each is what is recommended, whether speed, room or a target decides."""
+    answer = plan(asked)
+    best, second = answer.advice.recommended, answer.advice.runner_up
+    assert best
+    assert second
+    up_to = re.search(r"up to about (\d+) request", second.words)
+    onward = re.search(r"from (?:about )?(\d+) request", second.words)
+    assert (up_to is None) != (onward is None)
+    turn = int(up_to[1]) + 1 if up_to else int(onward[1]) if onward else 0
+    sides = [
+        plan(asked.model_copy(update={"concurrency": turn - less})).advice.recommended for less in (1, 0)
+    ]
+    order = [second.plan, best] if up_to else [best, second.plan]
+    assert [side and side.layout for side in sides] == [one.layout for one in order]
+    assert turn in dict(flip_points(answer.result))
 
 
 STAGES_AHEAD = Scenario(

@@ -107,6 +107,7 @@ def test_a_smaller_fleet_that_is_passed_over_is_named_with_its_size_and_why() ->
     said = next(reason for reason in answer.advice.reasons if "not recommended" in reason)
     assert f"{answer.result.layout.one(least)} on {alone[least]:.0f} × " in said
     assert "stages" in said
+    assert "with the fewest GPUs without stages inside one fast domain: " in answer.verdict
 
 
 @pytest.mark.parametrize("objective", ["cost", "throughput", "latency"])

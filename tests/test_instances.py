@@ -16,6 +16,7 @@ from parplan.instances import (
     next_power_of_two,
     own_machines,
     purchases,
+    replicas_with_spare,
     sequence_bytes,
     surviving,
     weight_bytes,
@@ -145,6 +146,22 @@ def test_without_any_one_machine_all_replicas_still_run(replicas: int, gpus: int
     machines = int(machines_with_spare(replicas, gpus=gpus, instance=size))
     assert left(machines) >= replicas
     assert left(machines - 1) < replicas
+
+
+@given(st.integers(1, 40), st.integers(1, 32), st.integers(1, 16), st.integers(0, 3))
+def test_as_many_replicas_run_as_leave_enough_when_the_fullest_machine_is_lost(
+    replicas: int, gpus: int, size: int, more: int
+) -> None:
+    """Spread evenly and counted one by one; one fewer would not do, and the machines hold them all."""
+    held = size // gpus
+    machines = int(machines_with_spare(replicas, gpus=gpus, instance=size)) + more
+    running = replicas_with_spare(replicas, machines=machines, held=held)
+
+    def left(running: int) -> int:
+        return running - (-(-running // machines) if held else 1)
+
+    assert left(running) >= replicas > left(running - 1)
+    assert not held or running <= machines * held
 
 
 def test_spares_can_turn_the_order_of_prices() -> None:

@@ -133,6 +133,23 @@ def test_a_rate_has_a_section_of_its_own() -> None:
     assert "no number of replicas helps" in impossible["Requests as they come"]
 
 
+def test_with_a_rate_its_figures_are_those_of_the_verdict_and_the_others_say_what_they_are_of() -> None:
+    answer = plan(Scenario(rate=5, peak=3, ttft=1000, tpot=40))
+    found = sections(report(answer, link=LINK, written=DAY))
+    figures, borne = dict(rows(found["Answer"])[2:]), answer.borne
+    assert borne is not None
+    for name in ("Time per output token, mean", "95 of 100 first tokens within"):
+        assert figures[f"{name}, at the busiest time"] in answer.verdict
+    tokens = figures["Tokens/s, all replicas, at the busiest time"]
+    assert tokens == f"{5 * 3 * answer.scenario.output:,}"
+    at_once = [name for name in figures if "time" in name.lower() or "Tokens/s" in name]
+    assert all(
+        "busiest time" in name or "with 64 requests at once in each replica" in name for name in at_once
+    )
+    assert ["Replicas", "as many as bear the rate"] in rows(found["Asked"])
+    assert any("best first, with 64 requests at once" in title for title in found)
+
+
 SELDOM: dict[str, Any] = {"draft": 2, "acceptance": 61.5, "utilization": 85.0, "slots": 96, "step_tokens": 4096,
           "images": False, "memory_scale": 1.25, "compute_scale": 0.75, "overhead_scale": 1.5, "activations": 2.5,
           "non_torch": 1.5, "graphs": 0.5, "redundant": 32}  # fmt: skip

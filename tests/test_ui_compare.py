@@ -238,6 +238,28 @@ def test_costs_are_those_of_the_replicas_and_a_rate_has_its_own_number_of_them()
     assert figures["Replicas for its rate"] == ["–", str(asked.replicas)]
 
 
+def test_with_a_rate_figures_are_those_of_the_verdicts_and_the_others_say_what_they_are_of() -> None:
+    with_rate = Scenario(rate=5, peak=3)
+    page, answer = compared(packed_scenario(ONE), packed_scenario(with_rate)), plan(with_rate)
+    figures, borne = table(page, "Recommended layout"), answer.borne
+    assert borne is not None
+    alone, busiest = figures["Time per token, busiest time"]
+    assert alone == "–"
+    assert f"{busiest} per token" in answer.verdict
+    assert f"within {figures['95 of 100 first tokens within, busiest time'][1]}" in answer.verdict
+    assert figures["Tokens per second, busiest time"][1] == f"{15 * with_rate.output:,}"
+    assert f"{figures['USD per million output tokens, mean rate'][1]} USD per million" in answer.fleet_words
+    for name in (
+        "Time per token",
+        "Time to first token",
+        "Tokens per second",
+        "USD per million output tokens",
+    ):
+        assert name not in figures
+        assert "–" not in figures[f"{name}, all requests at once"]
+    assert "With all requests at once: " in said(page)
+
+
 def test_a_gpu_nobody_sells_has_no_cost_and_a_bound_no_band() -> None:
     here = Scenario(model="Qwen/Qwen3-8B", gpu="rtx-5090", engine="ideal")
     figures = table(compared(packed_scenario(here), packed_scenario(here)), "Recommended layout")

@@ -14,10 +14,11 @@ from parplan.planner import Plan
 from parplan.report import in_one_line
 from parplan.scenario import Answer, Scenario, plan
 from parplan.shortlist import LONGEST, PLACES, comparison_url, differences, packed_scenario, scenario_of
+from parplan.traffic import Traffic
 from parplan.ui import address, charts, history, inputs
 from parplan.ui.figures import draw, theme
 from parplan.ui.words import NO_FIGURE, plain, sentence, significant
-from parplan.units import GIB, MS, Seconds, either_way, written_time
+from parplan.units import GIB, MS, Number, Seconds, either_way, written_time
 
 NAMES = {place: place.upper() for place in PLACES}
 """What a scenario is called, by its key in the link."""
@@ -80,10 +81,25 @@ def _dollars(paid: Bill | None, part: str) -> Figure:
     return amount, f"{amount:,.2f}"
 
 
+def _borne(answer: Answer, of: Callable[[Traffic], Number], written: Callable[[float], str]) -> Figure:
+    """A figure at the busiest time of the rate, where that is what a plan answers."""
+    if answer.borne is None:
+        return None, NO_FIGURE
+    value = float(of(answer.borne))
+    return value, written(value)
+
+
 FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
     "GPUs": lambda answer, _: (float(answer.gpus), f"{answer.gpus:,}"),
     "Replicas": lambda answer, _: (float(answer.replicas), f"{answer.replicas:,}"),
     "Replicas for its rate": _needed,
+    "Time per token, busiest time": lambda answer, _: _borne(answer, lambda found: found.tpot, written_time),
+    "95 of 100 first tokens within, busiest time": lambda answer, _: _borne(
+        answer, lambda found: found.busiest.ttft_p95, written_time
+    ),
+    "Tokens per second, busiest time": lambda answer, _: _borne(
+        answer, lambda found: found.tokens_per_s, significant
+    ),
     "Time per token": lambda answer, best: _time(
         best.serving.tpot, known.tpot if (known := answer.confidence(best)) else None
     ),
@@ -92,12 +108,18 @@ FIGURES: Mapping[str, Callable[[Answer, Plan], Figure]] = {
     ),
     "Tokens per second": lambda answer, _: (answer.tokens_per_s, significant(answer.tokens_per_s)),
     "USD per hour": lambda answer, _: _dollars(paid(answer), "per_hour"),
+    "USD per million output tokens, mean rate": lambda answer, _: _dollars(
+        next(iter(answer.bills(answer.scenario.rate)), None) if answer.borne else None, "per_million_output"
+    ),
     "USD per million output tokens": lambda answer, _: _dollars(paid(answer), "per_million_output"),
 }
 """What is compared of the recommended layouts; a row that none has a value for is left out."""
+FULL = ("Time per token", "Time to first token", "Tokens per second", "USD per million output tokens")
+"""Those with all requests at once."""
 COST_TERMS = (
-    "Cost: the cheapest machines for the replicas planned, always busy with the requests asked for; the whole bill is "
-    "spread over the output tokens. ±: how far a time may be off, from measurements of its kind."
+    "Cost: the cheapest machines for the replicas planned, always busy with the requests asked for where no rate is "
+    "named; the whole bill is spread over the output tokens. ±: how far a time may be off, from measurements of its "
+    "kind."
 )
 
 
@@ -153,7 +175,7 @@ def show() -> None:
     found = {name: answer.advice.recommended for name, answer in answers.items() if answer.advice.recommended}
     if len(found) > 1:
         _figures({name: answers[name] for name in found}, found)
-        _reasons(found)
+        _reasons(found, at_once=_at_once(answers))
         st.markdown("**Where the memory goes, on the fullest GPU**")
         about = ". ".join(f"{name}: {in_one_line(answers[name].result.problem)}" for name in found)
         draw(charts.scenario_bars(found, theme=theme()), key="compared_memory", about=about)
@@ -234,13 +256,21 @@ def _verdicts(answers: Mapping[str, Answer]) -> None:
         way.link_button(f"Open {name}", share_url(answer.scenario, base=home), width="stretch")
 
 
+def _at_once(answers: Mapping[str, Answer]) -> str:
+    """What is said of figures with all requests at once where some plan answers a rate; empty where none does."""
+    return ", all requests at once" if any(answer.borne for answer in answers.values()) else ""
+
+
 def _figures(answers: Mapping[str, Answer], found: Mapping[str, Plan]) -> None:
     """The figures of the recommended layouts; all but the first with how far they are from it."""
-    rows = {}
+    rows, at_once = dict[str, list[str]](), _at_once(answers)
     for figure, of in FIGURES.items():
         (first, written), *others = (of(answers[name], best) for name, best in found.items())
         if any(value is not None for value, _ in ((first, written), *others)):
-            rows[figure] = [written, *(_beside(first, value, text) for value, text in others)]
+            rows[f"{figure}{at_once if figure in FULL else ''}"] = [
+                written,
+                *(_beside(first, value, text) for value, text in others),
+            ]
     _table(rows, title="Recommended layout", names=[f"{name}: {best.layout}" for name, best in found.items()])
     st.caption(COST_TERMS)
 
@@ -261,18 +291,28 @@ def _change(first: float, value: float) -> str:
     return f"{value / first:.1f} times" if value > 3 * first else f"{(value / first - 1) * 100:+.0f} %"
 
 
-def _reasons(found: Mapping[str, Plan]) -> None:
-    """Where time and memory go in each, term by term; the last row is the sum of the others."""
+def _reasons(found: Mapping[str, Plan], *, at_once: str) -> None:
+    """Where time and memory go in each, term by term; the last row is the sum of the others.
+
+    Args:
+        at_once: that this is with all requests at once, where that has to be said.
+    """
     (name, first), *others = found.items()
     pairs = {other: compared(first, second) for other, second in others}
     for other, pair in pairs.items():
-        st.text(pair.sentences(first=name, second=other))
+        words = pair.sentences(first=name, second=other)
+        st.text(f"With all requests at once: {words}" if at_once else words)
     times = {one: float(best.serving.tpot) for one, best in found.items()}
     memories = {one: float(best.memory.usable) for one, best in found.items()}
     free = {one: float(best.memory.free) for one, best in found.items()}
     left, right = st.columns(2, gap="medium")
     with left:
-        _terms("ms per output token", _merged(pairs, lambda pair: pair.time), {"together": times}, unit=MS)
+        _terms(
+            f"ms per output token{at_once}",
+            _merged(pairs, lambda pair: pair.time),
+            {"together": times},
+            unit=MS,
+        )
     with right:
         rest = {"free": free, "together": memories}
         _terms("GiB on the fullest GPU", _merged(pairs, lambda pair: pair.memory), rest, unit=GIB)

@@ -190,7 +190,7 @@ def _four(best: Plan, answer: Answer) -> list[tuple[str, str]]:
         figures = [
             (written_time(float(found.tpot)), " ".join(filter(None, (per_token(best), tpot, at)))),
             (written_time(float(found.busiest.ttft_p95)), " ".join(filter(None, (first, ttft, at)))),
-            (significant(found.busiest.arrival_rate * workload.output), f"{together} {at}"),
+            (significant(found.tokens_per_s), f"{together} {at}"),
         ]
     else:
         user = f"{significant(serving.tokens_per_s_per_user)} tokens/s"

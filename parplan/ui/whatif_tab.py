@@ -79,7 +79,10 @@ def _flips(answer: Answer) -> None:
     st.markdown("**As requests grow**")
     found = flip_points(answer.result)
     st.markdown(bullets(f"From {counted(requests, 'request')} at once: {name}" for requests, name in found))
-    st.caption("Tried in steps of a factor of 1.4. Prompt, output and targets stay as asked.")
+    st.caption(
+        "Looked for in steps of a factor of 1.4, and between two steps where it changes. Prompt, output and targets "
+        "stay as asked."
+    )
 
 
 def _tighter(answer: Answer) -> None:
