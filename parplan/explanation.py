@@ -394,7 +394,7 @@ def time_to_first_token(problem: Problem, plan: Plan) -> Explanation:
     prompt, kept = _prefill(one), problem.workload.tokens_per_step
     chunks, stages = float(prompt.chunks), int(one.layout.pipeline)
     waited, passes = float(serving.queued), 1 + (chunks - 1) / stages
-    own, shared = float(prompt.latency), float(serving.prefill) * kept
+    own, shared = float(prompt.latency), float(serving.prefill) * kept * float(prompt.met)
     rest = float(serving.ttft) - waited - own - shared
     noun = f"steps of {written_tokens(problem, chunks)} tokens"
     parts = (

@@ -54,6 +54,9 @@ class Queue:
     """Requests per second it answers with all slots taken, [...]."""
     data: Count
     """Attention replicas, [...]."""
+    stretch: Array
+    """How many times longer prompts hold up those who decode than the next prompt in line, see `Prefill.stretch`,
+    [..., states]."""
     latency: Seconds
     """Time to first token on an idle replica, [...]."""
     prompt: Array
@@ -168,12 +171,15 @@ def queue(serving: Serving, *, layout: Layout) -> Queue:
     per_prompt = prefill * tokens / rate / np.maximum(others, TINY)
     spent = {name: at(getattr(riding, name), grid + 1) for name in ("alone", "one", "full")}
     counts = {
-        name: np.asarray(getattr(riding, name))[..., 0] for name in ("chunks", "most", "replicas", "together")
+        name: np.asarray(getattr(riding, name))[..., 0]
+        for name in ("chunks", "most", "replicas", "stages", "together")
     }
+    beside = others * riding.chunks / (tokens / rate / kept) / riding.stages
     return Queue(
         slots=slots[..., 0],
         sustained=rate[..., -1],
         data=data,
+        stretch=at(np.asarray(riding.stretch(beside)), np.maximum(grid, 1) + 1),
         latency=ttft[..., 0],
         prompt=at(per_prompt, np.maximum(grid, 1) + 1),
         riding=replace(riding, **spent, **counts),
@@ -210,7 +216,7 @@ def stay_at_random(
         riding: a prompt.
     """
     rate, data = (running - 1) / stay, np.asarray(riding.replicas)
-    even = riding.apart((running - 1) / data * riding.chunks / tokens)
+    even = riding.apart((running - 1) / data * riding.chunks / tokens / riding.stages)
     bunched = held(np.maximum(rate, TINY), step=decode, prompt=riding).mean
     less = (1 - riding.together) * tokens * np.where(data > 1, even - bunched, 0.0)
     return stay * np.sqrt(np.maximum(1 - less / stay, TINY))
@@ -372,23 +378,32 @@ def queued_behind(rate: Number, *, queue: Queue, chance: Array, packed: Number) 
     and hold it up together with those that come meanwhile. Those that ride with it are not. As many are in line at the
     end of a step with prompts; its own last step is like any step.
 
+    In a pipeline prompts are in line for one stage (`Queue.stretch`) while they hold up others in all of them, and a
+    newcomer meets that part of it that `Prefill.met` says. It waits out half of the way of a chunk that is under way:
+    an engine that has put all it can into batches waits for the oldest (vLLM, v1/engine/core.py). Nobody is then
+    `behind`: those in line have been let into the pipeline.
+
     Args:
         rate: of one replica, above zero.
     """
     prompts_per_s = rate / queue.data
     shared = np.where(queue.states > 0, queue.decode, 0.0)
-    chunks = np.ceil(np.divide(1, packed))
+    chunks, stages = np.ceil(np.divide(1, packed)), np.asarray(queue.riding.stages)
     costs = np.where(
-        np.asarray(queue.apart)[..., None] > 0, chunks[..., None] * queue.riding.one, queue.prompt
+        np.asarray(queue.apart)[..., None] > 0,
+        chunks[..., None] * queue.riding.one / stages[..., None] * queue.stretch,
+        queue.prompt,
     )
     step, added = (chance * shared).sum(axis=-1), (chance * costs).sum(axis=-1)
-    prompt = added + step / packed
+    prompt = (chance * costs / queue.stretch).sum(axis=-1) + step / stages / packed
     busy, share = (np.minimum(prompts_per_s * time, BUSIEST) for time in (added, prompt))
-    longer = (0.5 + chunks) * step * busy / (1 - busy)
-    met = np.maximum(prompt_wait_chance(share, per_step=prompts_per_s * step, packed=packed), TINY)
+    passing = (1 - 1 / stages) * (chance * queue.riding.one).sum(axis=-1)
+    longer = (1 + (chunks - 0.5) / stages) * step * busy / (1 - busy) * queue.riding.met + busy * passing / 2
+    share = np.maximum(share, busy)
+    met = np.maximum(prompt_wait_chance(share, per_step=prompts_per_s * step / stages, packed=packed), TINY)
     found_running = sampled(np.broadcast_to(shared, chance.shape), chance=chance)
     delay = np.maximum((prompt_wait(share, prompt=prompt, packed=packed) + longer) / met, TINY)
-    alone = np.asarray(queue.latency)[..., None] + (MOMENTS + chunks[..., None]) * found_running
+    alone = np.asarray(queue.latency)[..., None] + riding_along(chunks, stages=stages) * found_running
     mean = step / (1 - busy)
     per_step = np.minimum(prompts_per_s * mean / -np.expm1(-np.maximum(prompts_per_s * mean, TINY)), packed)
     longest = np.maximum(step + added * np.maximum(per_step, np.minimum(packed, 1.0)), TINY)
@@ -399,8 +414,24 @@ def queued_behind(rate: Number, *, queue: Queue, chance: Array, packed: Number) 
         delay=delay,
         alone=alone,
         token=(chance * queue.decode).sum(axis=-1) / (1 - busy) / queue.kept,
-        behind=busy / (1 - busy) * np.maximum(since, 0.0) * np.maximum(1 - mean / longest, 0.0),
+        behind=(stages == 1)
+        * busy
+        / (1 - busy)
+        * np.maximum(since, 0.0)
+        * np.maximum(1 - mean / longest, 0.0),
     )
+
+
+def riding_along(chunks: Array, *, stages: Array) -> Array:
+    """Decode steps a sample of newcomers rides along with until the first token, from the rest of the running one on.
+
+        moment / stages + 1 + (chunks - 1) / stages
+
+    Args:
+        chunks: steps of a prompt, [...].
+        stages: of the pipeline; a newcomer rides on the next micro-batch, and a chunk a stage behind the last. [...]
+    """
+    return MOMENTS / stages[..., None] + (1 + (chunks - 1) / stages)[..., None]
 
 
 def stepping_together(rate: Number, *, queue: Queue, chance: Array, packed: Number) -> Newcomers:
@@ -421,7 +452,9 @@ def stepping_together(rate: Number, *, queue: Queue, chance: Array, packed: Numb
     step = (chance * queue.decode).sum(axis=-1)
     now = held(rate, step=step, prompt=prompt)
     chunks = np.ceil(np.divide(1, packed))
-    waiting, wait = line(rate, time=np.maximum(1 / packed, 1.0) * (step + now.longer), replicas=queue.data)
+    stages = np.asarray(queue.riding.stages)
+    passing = np.maximum(1 / packed, 1.0) * (step + now.longer) / stages
+    waiting, wait = line(rate, time=passing, replicas=queue.data)
     waiting = np.where(np.divide(1, packed) > 1, waiting, 0.0)
     met = np.maximum(1 - (1 - now.chance) * (1 - waiting), TINY)
     shared = np.where(queue.states > 0, queue.decode, 0.0)
@@ -431,7 +464,7 @@ def stepping_together(rate: Number, *, queue: Queue, chance: Array, packed: Numb
         delayed=met,
         phases=2.0,
         delay=np.maximum((now.chance * now.longer / 2 + waiting * wait) / met, TINY),
-        alone=idle[..., None] + (MOMENTS + chunks[..., None]) * found_running,
+        alone=idle[..., None] + riding_along(chunks, stages=stages) * found_running,
         token=(step + now.mean) / queue.kept,
         behind=0.0,
     )

@@ -64,6 +64,9 @@ def held(rate: Number, *, step: Seconds, prompt: Prefill) -> Held:
         long    step + alone + (riders - 1) (one - alone) / (replicas - 1), as far as they are no more than the
                 replicas; each further one costs (full - one) / (most - 1) / replicas, as in `Prefill.time`
 
+    In a pipeline a step is one of every micro-batch, a prompt takes chunks + stages - 1 stages of it, and as many
+    chunks as stages on each replica pass at once.
+
     Solved by repetition from the shortest `long` up.
 
     Args:
@@ -71,22 +74,23 @@ def held(rate: Number, *, step: Seconds, prompt: Prefill) -> Held:
         step: of a decode step, above zero.
         prompt: one of them; what its chunks spend together with the decode step is taken off.
     """
-    replicas = np.asarray(prompt.replicas)
+    stages = np.asarray(prompt.stages)
+    replicas, chunks = np.asarray(prompt.replicas) * stages, (prompt.chunks + (stages - 1)) / stages
     each = (prompt.one - prompt.alone) / np.maximum(replicas - 1, 1)
     more = (prompt.full - prompt.one) / np.maximum(prompt.most - 1.0, 1.0) / replicas
     longer = prompt.alone + 0.0 * (rate * step)
     for _ in range(ROUNDS):
-        often = _often(rate, step=step, longer=longer, chunks=prompt.chunks)
-        riders = rate * prompt.chunks * (step / often + longer)
+        often = _often(rate, step=step, longer=longer, chunks=chunks)
+        riders = rate * chunks * (step / often + longer)
         over = excess(riders, limit=replicas)
         longer = np.minimum(prompt.alone + (riders - over - 1) * each + over * more, prompt.full)
-    often = _often(rate, step=step, longer=longer, chunks=prompt.chunks)
+    often = _often(rate, step=step, longer=longer, chunks=chunks)
     squares = (1 - often) * step**2 + often * (step + longer) ** 2
     return Held(
         step=step,
         often=often,
         longer=longer,
-        riders=rate * prompt.chunks * squares / (step + often * longer),
+        riders=rate * chunks * squares / (step + often * longer),
     )
 
 
@@ -101,10 +105,11 @@ def beyond(riders: Count, *, prompt: Prefill) -> Seconds:
     """What a newcomer's own steps take beyond those with a chunk on every attention replica, which it is reckoned with.
 
     Args:
-        riders: chunks that come with it.
+        riders: chunks that come during a step, with a pipeline during one of every micro-batch.
         prompt: one of them.
     """
     more = (prompt.full - prompt.one) / np.maximum(prompt.most - 1.0, 1.0) / prompt.replicas
+    riders = riders / prompt.stages
     over = excess(1.0 + riders, limit=prompt.replicas) - excess(1.0 + 0.0 * riders, limit=prompt.replicas)
     return more * np.maximum(over, 0.0)
 

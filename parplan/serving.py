@@ -1,4 +1,9 @@
-"""Serving at fixed concurrency: what users feel and what a replica delivers when prompts and decoding share it."""
+"""Serving at fixed concurrency: what users feel and what a replica delivers when prompts and decoding share it.
+
+With a pipeline, as many micro-batches as stages are under way, and none overtakes another: a chunk of a prompt holds up
+all that come behind it, and those before it come round and catch up with it. A step below crosses all stages, and a
+round of the pipeline is one step of every micro-batch.
+"""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,6 +22,8 @@ from parplan.units import Count, Number, Seconds, Tokens, TokensPerSecond
 from parplan.workload import Workload
 
 DEFAULTS = Settings()
+TINY = 1e-12
+"""A share that stands for none where it divides."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Prefill:
     latency: Seconds
     """All of them on an idle replica."""
     alone: Seconds
-    """How long a step with one chunk on one attention replica, and none on the others, holds up all ..."""
+    """How much longer one chunk on one attention replica, and none on the others, makes a step ..."""
     one: Seconds
     """... one with a chunk on every one ..."""
     full: Seconds
@@ -39,11 +46,38 @@ class Prefill:
     """What a chunk has in common with the decode step it rides on, and is spent once."""
     replicas: Count
     """Attention replicas; they take every step together."""
+    stages: Count
+    """Of the pipeline."""
     together: Number
     """Share of chunks that come to all of them in the same step."""
 
+    def stretch(self, rate: Count) -> Number:
+        """How many times longer a chunk holds up others than it takes in one stage; from 1 to the number of stages.
+
+        No micro-batch overtakes another, so a round takes the longest way through steps and stages: with one step from
+        stage to stage, or in one stage from step to step. Steps with a chunk are met in all stages where they are rare;
+        where every step has one they overlap, and the time in one stage is what counts.
+
+            1 + (stages - 1) / chunks x (1 - rate / most) / (1 + (stages - 1) prompts / sqrt(1 + prompts)),
+            prompts = rate / chunks
+
+        Derived here, held against a simulated pipeline in the tests. For prompts of one chunk, at most one in a step,
+        it is the way that stays with a chunk through all stages and goes on behind it: stages / (1 + (stages - 1)
+        rate). Chunks of a prompt follow each other and overlap; many prompts of a step swing by their square root.
+
+        Args:
+            rate: chunks per step.
+
+        >>> one = Prefill(1, 0, 0, 1, 1, 1, 0, replicas=1, stages=8, together=0)
+        >>> [round(float(one.stretch(rate)), 2) for rate in (0.0, 0.125, 1.0)]
+        [8.0, 4.33, 1.0]
+        """
+        behind, prompts = (self.stages - 1) / self.chunks, rate / self.chunks
+        free = np.maximum(1 - rate / self.most, 0.0)
+        return 1 + behind * free / (1 + behind * rate / np.sqrt(1 + prompts))
+
     def time(self, chunks: Count) -> Seconds:
-        """How long chunks hold up others: packed into steps, between one and full in proportion.
+        """How much longer chunks make a step: packed into steps, between one and full in proportion.
 
         Args:
             chunks: for every attention replica.
@@ -60,15 +94,23 @@ class Prefill:
 
             often  1 - (1 - rate)^replicas, of steps have a chunk somewhere
             busy   rate x replicas / often, replicas that have one then
-            time   often x (alone + (busy - 1) / (replicas - 1) (one - alone))
+            time   often, paced x (alone + (busy - 1) / (replicas - 1) (one - alone))
 
         Args:
             rate: chunks per decode step and attention replica.
         """
         some = np.minimum(rate, 1.0)
         each = (self.one - self.alone) / np.maximum(self.replicas - 1, 1)
-        few = self.often(rate) * (self.alone - each) + some * self.replicas * each
-        return np.where(rate < 1, few, self.time(rate))
+        often = self.often(rate)
+        few = often * (self.alone - each) + some * self.replicas * each
+        longer = np.minimum(self.stretch(often), 1 / np.maximum(often, TINY))
+        more = self.time(np.maximum(self.paced(often), 1.0)) - self.one
+        return np.where(rate < 1, few * longer + more, self.time(self.paced(rate)))
+
+    @property
+    def met(self) -> Number:
+        """Of what others' prompts add to a decode step, the part that a newcomer waits for."""
+        return 1 - (1 - 1 / np.asarray(self.stages)) / self.most
 
     def riding(self, *, steps: Count) -> "Prefill":
         """The same where what is spent once with the decode step is taken off, for all but a request's own first one.
@@ -83,20 +125,25 @@ class Prefill:
         """Share of steps in which some replica has a chunk; `rate` as in `apart`."""
         return 1 - (1 - np.minimum(rate, 1.0)) ** self.replicas
 
+    def paced(self, rate: Count) -> Count:
+        """Chunks of the steps that set the pace of a pipeline, in the mean; `rate` as in `stretch`."""
+        return rate * self.stretch(rate)
+
     def held_up(self, *, beside: Count, everywhere: Count) -> Seconds:
         """How much longer a decode step takes, in the mean, because chunks of other requests ride on it.
 
-            together x time of those beside + (1 - together) x time of all, apart
+            together x time of those beside, paced + (1 - together) x time of all, apart
 
         Args:
-            beside: chunks per decode step of requests on the same attention replica.
-            everywhere: chunks per decode step and replica of requests on any.
+            beside: chunks per decode step of a micro-batch, of requests on the same attention replica.
+            everywhere: of requests on any, for each replica.
         """
-        return self.together * self.time(beside) + (1 - self.together) * self.apart(everywhere)
+        return self.together * self.time(self.paced(beside)) + (1 - self.together) * self.apart(everywhere)
 
     def saved(self, *, beside: Count, everywhere: Count) -> Seconds:
         """What a decode step and the chunks that ride on it spend once, in the mean; as in `held_up`."""
-        share = self.together * np.minimum(beside, 1.0) + (1 - self.together) * self.often(everywhere)
+        often = np.minimum(self.paced(self.often(everywhere)), 1.0)
+        share = self.together * np.minimum(self.paced(beside), 1.0) + (1 - self.together) * often
         return share * self.shared
 
 
@@ -164,9 +211,8 @@ def prefill(
 ) -> Prefill:
     """One prompt's prefill, in chunks of the engine's step size; what the prefix cache holds is skipped.
 
-    A pipeline works on several chunks at once, so that a chunk holds up others for its time in one stage. Where the
-    engine mixes prompts into decode steps, kernels are launched once for both and in time, and arithmetic that waits
-    for weights in decode works on the prompt meanwhile.
+    A pipeline works on several chunks at once. Where the engine mixes prompts into decode steps, kernels are launched
+    once for both and in time, and arithmetic that waits for weights in decode works on the prompt meanwhile.
 
         latency  step with one chunk x (1 + (chunks - 1) / stages) + what launching takes of the last step's empty part
         one      step with one chunk - mixed x what launching one by one adds
@@ -197,12 +243,13 @@ def prefill(
     return Prefill(
         chunks=chunks,
         latency=one * (1 + (chunks - 1) / stages) + unfilled / stages,
-        alone=(alone - eager) / stages,
-        one=(one - eager) / stages,
-        full=(full - eager) / stages,
+        alone=alone - eager,
+        one=one - eager,
+        full=full - eager,
         most=most,
-        shared=mixed * (hidden + decode.launch + step.engine) / stages,
+        shared=mixed * (hidden + decode.launch + step.engine),
         replicas=data,
+        stages=stages,
         together=at.speed.together,
     )
 
@@ -226,10 +273,14 @@ def serve(
     to a request, more than one where tokens are drafted:
 
         s     1 + (output - 1) / t, steps of a request
-        b     (running / data - 1) chunks / s, chunks beside it per decode step
-        e     (running - 1) / data chunks / s, chunks everywhere, for each replica
+        b     (running / data - 1) chunks / s / stages, chunks beside it per decode step of a micro-batch
+        e     (running - 1) / data chunks / s / stages, chunks everywhere, for each replica
         tpot  (decode + held up by b, e - (1 - 1 / s) saved by b, e) / t
-        ttft  waiting + prefill + half a decode step and one per started chunk, as far as others decode + their prompts
+        ttft  waiting + prefill + (1 + (started chunks - 1/2) / stages) decode steps, as far as others decode + what
+              their prompts add to a token x (1 - (1 - 1 / stages) / prompts a step takes, at least one)
+
+    In a pipeline a newcomer rides on the next micro-batch. Prompts before it are a stage ahead of it in all stages;
+    those that ride on the same step hold it up as long as others.
 
     Args:
         concurrency: [batches].
@@ -245,9 +296,10 @@ def serve(
     others = np.maximum(running / np.asarray(layout.data) - 1, 0.0)
     kept = workload.tokens_per_step
     steps = 1 + (workload.output - 1) / kept
+    stages = np.asarray(layout.pipeline)
     passing = {
-        "beside": others * (prompt.chunks / steps),
-        "everywhere": (running - 1) / np.asarray(layout.data) * (prompt.chunks / steps),
+        "beside": others * (prompt.chunks / steps) / stages,
+        "everywhere": (running - 1) / np.asarray(layout.data) * (prompt.chunks / steps) / stages,
     }
     shared = prompt.held_up(**passing) - (1 - 1 / steps) * prompt.saved(**passing)
     tpot = (decode.total + shared) / kept
@@ -256,11 +308,15 @@ def serve(
         others / 2, others / (others + 1)
     )  # some of the replicas have two while others have one
     decoding = company * after_first / (prompt.latency + after_first)
-    first = prompt.latency + decoding * (0.5 + np.ceil(prompt.chunks)) * decode.total + shared
+    first = (
+        prompt.latency
+        + decoding * (1 + (np.ceil(prompt.chunks) - 0.5) / stages) * decode.total
+        + shared * prompt.met
+    )
     requests_per_s = running / (first + (workload.output - 1) * tpot)
     waiting = np.maximum(concurrency - running, 0.0)
     together = np.minimum(np.floor(prompt.most), others + 1)
-    each = prompt.chunks * prompt.time(together) / together
+    each = prompt.chunks * prompt.time(together) / together / stages
     tokens_per_s = requests_per_s * workload.output
     return Serving(
         running=running,

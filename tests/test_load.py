@@ -107,6 +107,7 @@ def even(*, slots: float, stay: float, output: float = 100.0) -> Serving:
             most=1.0,
             shared=0.0,
             replicas=1,
+            stages=1,
             together=0.0,
         ),
     )

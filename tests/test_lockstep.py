@@ -18,7 +18,7 @@ def prompt(
     """A prompt of made-up times."""
     return Prefill(
         chunks=chunks, latency=one, alone=alone, one=one, full=one + (most - 1) * 0.3, most=most, shared=0.0,
-        replicas=replicas, together=0.0,
+        replicas=replicas, stages=1, together=0.0,
     )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def even(replicas: int, *, cost: float, chunks: float = 1.0) -> Prefill:
     whole, most = replicas * cost, 200.0
     return Prefill(
         chunks=chunks, latency=whole, alone=cost, one=whole, full=most * whole, most=most, shared=0.0,
-        replicas=replicas, together=0.0,
+        replicas=replicas, stages=1, together=0.0,
     )  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def test_more_memory_bandwidth_never_slows_a_token(
 def passing(*, replicas: int, together: float, alone: float = 2.0, one: float = 3.0) -> Prefill:
     """Prefill steps of made-up times."""
     return Prefill(
-        chunks=1, latency=one, alone=alone, one=one, full=5.0, most=3.0, shared=1.0, replicas=replicas,
+        chunks=1, latency=one, alone=alone, one=one, full=5.0, most=3.0, shared=1.0, replicas=replicas, stages=1,
         together=together,
     )  # fmt: skip
 
