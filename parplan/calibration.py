@@ -214,7 +214,8 @@ class SpeedProfile(Value):
     grouped: float = Field(gt=0, le=1)
     """Share of that which grouped products of routed experts reach, however wide."""
     tile: float = Field(default=0, ge=0)
-    """Tokens every expert that is used computes in vain: products are done in tiles, and the last one is not full."""
+    """Tokens every expert with many computes in vain: products are done in tiles, and the last one is not full. One
+    with few has smaller tiles (`matrices.expert_work`)."""
     narrow: float = Field(default=0, ge=0)
     """Width of an expert's slice at which grouped products reach half of that."""
     expanded: float = Field(gt=0, le=1)

@@ -101,11 +101,14 @@ def test_half_of_what_counts_as_measured_lies_within_its_band(time: Time, off: p
 
 
 def test_rows_that_do_not_count_are_no_measurement(off: pd.DataFrame) -> None:
-    """SGLang's times per token on B200 may all be of drafted tokens; no Qwen3-32B row states a first token."""
-    assert not off[(off["engine"] == "sglang") & (off["gpu"] == "b200-sxm")]["tpot"].notna().any()
-    sglang = bands(Layout(tensor=8), model="deepseek-ai/DeepSeek-R1", gpu="b200-sxm", engine="sglang")
-    assert "on other GPUs" in sglang["tpot"].words
-    assert "was measured on B200" in sglang["ttft"].words
+    """TensorRT-LLM's times per token of DeepSeek in FP8 on B200 may all be of drafted tokens; no Qwen3-32B row states a
+    first token."""
+    drafted = (off["engine"] == "trtllm") & (off["gpu"] == "b200-sxm") & (off["precision"] == "fp8-block")
+    assert drafted.any()
+    assert not off[drafted]["tpot"].notna().any()
+    trtllm = bands(Layout(tensor=8), model="deepseek-ai/DeepSeek-R1", gpu="b200-sxm", engine="trtllm")
+    assert "but not in fp8-block" in trtllm["tpot"].words
+    assert "this model was measured on B200" in trtllm["ttft"].words
     qwen = bands(Layout(tensor=2), model="Qwen/Qwen3-32B-FP8", gpu="h100-sxm", engine="trtllm")
     assert "this model was measured on H100" in qwen["tpot"].words
     assert "this model was measured" not in qwen["ttft"].words
@@ -222,10 +225,10 @@ def test_cuts_are_known_by_engine() -> None:
 
 
 def test_attention_replicas_are_known_to_be_missed() -> None:
-    """With TensorRT-LLM: first tokens of ten rows that count are off by a factor of three."""
+    """With TensorRT-LLM: first tokens of ten rows that count are off by a factor of three, three times by a sixth."""
     deployed = {"model": "openai/gpt-oss-120b", "gpu": "b200-sxm", "engine": "trtllm"}
     cut, spread = (band(layout, **deployed) for layout in (Layout(tensor=8), Layout(data=8, expert=8)))
-    assert spread[0] > 3 * cut[0]
+    assert spread[0] > 2 * cut[0]
     assert spread[1] > 1 > cut[1]
 
 

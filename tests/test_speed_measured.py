@@ -17,6 +17,8 @@ from parplan.workload import Workload
 from scripts import calibrate
 
 KINDS = ("tpot", "ttft")
+LATER = "S"
+"""First letter of rows that came in later: SGLang with its defaults, an H20, expert parallelism with TensorRT-LLM."""
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +44,62 @@ def found(stated: Any, measured: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def test_every_published_row_is_predicted(measured: pd.DataFrame, found: pd.DataFrame) -> None:
-    assert len(found) == len(measured) == 1287
-    assert found["tpot"].count() == 993
-    assert found["ttft"].count() == 732
+@pytest.fixture(scope="module")
+def first(measured: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Errors of the rows there were from the start."""
+    return found.loc[measured.index[~measured["id"].str.startswith(LATER)]]
 
 
-def test_time_per_token_overall(found: pd.DataFrame) -> None:
-    assert found["tpot"].abs().median() <= 0.06
-    assert found["tpot"].abs().quantile(0.9) <= 0.20
-    assert abs(found["tpot"].median()) <= 0.02
+@pytest.fixture(scope="module")
+def later(measured: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Errors of those that came in later, with what they are of."""
+    rows = measured[measured["id"].str.startswith(LATER)]
+    return rows[["engine", "gpu", "model"]].join(found)
 
 
-def test_time_to_first_token_overall(found: pd.DataFrame) -> None:
-    assert found["ttft"].abs().median() <= 0.25
+def test_every_published_row_is_predicted(
+    measured: pd.DataFrame, found: pd.DataFrame, first: pd.DataFrame
+) -> None:
+    assert len(found) == len(measured) == 1380
+    assert [len(first), *first[["tpot", "ttft"]].count()] == [1287, 993, 732]
+    assert found["tpot"].count() == 1086
+    assert found["ttft"].count() == 749
+
+
+def test_time_per_token_overall(first: pd.DataFrame) -> None:
+    assert first["tpot"].abs().median() <= 0.06
+    assert first["tpot"].abs().quantile(0.9) <= 0.20
+    assert abs(first["tpot"].median()) <= 0.02
+
+
+def test_time_to_first_token_overall(first: pd.DataFrame) -> None:
+    assert first["ttft"].abs().median() <= 0.25
+
+
+@pytest.mark.parametrize(("engine", "median", "p90"), [("sglang", 0.27, 0.55), ("trtllm", 0.32, 0.40)])
+def test_later_times_per_token(later: pd.DataFrame, engine: str, median: float, p90: float) -> None:
+    """An engine with its defaults is slower than one that was tuned, which most rows are of; GLM-4.7 with expert
+    parallelism is slower than other models, nobody knows why. Their bands say so."""
+    own = later.loc[later["engine"] == engine, "tpot"]
+    assert own.abs().median() <= median
+    assert own.abs().quantile(0.9) <= p90
+    assert own.median() < 0
+
+
+def test_experts_on_a_gpu_of_little_arithmetic(later: pd.DataFrame) -> None:
+    """DeepSeek-V3 on eight H20, eight requests: 23 ms; 60 ms were predicted."""
+    (error,) = later.loc[later["gpu"] == "h20", "tpot"]
+    assert abs(error) <= 0.20
 
 
 @pytest.mark.parametrize(
     ("engine", "tpot", "ttft"), [("vllm", 0.06, 0.18), ("sglang", 0.06, 0.45), ("trtllm", 0.06, 0.20)]
 )
 def test_by_engine(
-    measured: pd.DataFrame, found: pd.DataFrame, engine: str, tpot: float, ttft: float
+    measured: pd.DataFrame, first: pd.DataFrame, engine: str, tpot: float, ttft: float
 ) -> None:
     """SGLang's first tokens are of DeepSeek-R1 and one other model; most come too early, see causes.yaml."""
-    own = found.loc[measured.index[measured["engine"] == engine]].abs().median()
+    own = first[measured.loc[first.index, "engine"] == engine].abs().median()
     assert own["tpot"] <= tpot
     assert own["ttft"] <= ttft
 
@@ -99,7 +133,7 @@ def test_what_was_left_out_of_the_fit(
     """As the fit recorded them, engines weighted by rows; fitting again takes minutes."""
     errors = [stated[engine]["errors"][kind][left_out] for engine in calibrate.ENGINES]
     rows = sum(one["rows"] for one in errors)
-    assert rows == {"tpot": 993, "ttft": 732}[kind]
+    assert rows == {"tpot": 1086, "ttft": 749}[kind]
     assert sum(one["rows"] * one["median"] for one in errors) / rows <= median
     assert sum(one["rows"] * one["p90"] for one in errors) / rows <= p90
 
@@ -119,19 +153,30 @@ def test_newer_vllm_does_not_pay_for_blocks(engine: str, least: float, most: flo
 def test_what_is_left_out_is_left_out(measured: pd.DataFrame) -> None:
     """Rows turned into nonsense change nothing about how they are predicted when their model is left out."""
     rows = measured[(measured["engine"] == "sglang") & measured["compare_tpot"]]
-    curves = calibrate.curves(rows)
-    values = {name: one.start for name, one in calibrate.CONSTANTS.items()} | {"mixed": 0.3}
+    times = calibrate.exactly(calibrate.curves(rows), engine="sglang")
+    values = {name: one.start for name, one in (calibrate.CONSTANTS | calibrate.OWN["sglang"]).items()}
     one = rows["model"].str.contains("Qwen3-32B")
     assert 0 < one.sum() < len(rows)
     spoilt = rows.assign(tpot_ms=rows["tpot_ms"].where(~one, 1e4))
     honest, blind = (
-        calibrate.left_out(table, curves, engine="sglang", values=values)["models"].loc[
+        calibrate.left_out(table, times, engine="sglang", values=values)["models"].loc[
             rows.index[one], "tpot"
         ]
         for table in (rows, spoilt)
     )
     predicted, blindly = (1 + honest) * rows["tpot_ms"][one], (1 + blind) * 1e4
     assert np.allclose(predicted, blindly)
+
+
+def test_near_the_fit_times_are_powers_of_the_constants(measured: pd.DataFrame) -> None:
+    """Constants five percent elsewhere: what stands in while rows are left out is within a percent of the model."""
+    rows = measured[(measured["engine"] == "sglang") & measured["gpu"].isin(["h100-sxm", "h20"])]
+    times = calibrate.exactly(calibrate.curves(rows), engine="sglang")
+    values = {name: one.start for name, one in (calibrate.CONSTANTS | calibrate.OWN["sglang"]).items()}
+    near = calibrate.nearby(times, values=values)
+    assert np.allclose(near(values), times(values))
+    elsewhere = {name: value * 0.95 for name, value in values.items()}
+    assert np.allclose(near(elsewhere), times(elsewhere), rtol=0.01)
 
 
 def test_throughput_where_requests_queue(measured: pd.DataFrame) -> None:
@@ -165,7 +210,8 @@ def test_the_fit_finds_constants_it_was_given() -> None:
     fixed = calibrate.FIXED["sglang"]
     made = calibrate.predicted(curves, calibrate.profile(start | {"layer": 18e-6, "step": 1e-3} | fixed))
     rows = rows.assign(tpot_ms=made["tpot"], ttft_ms=made["ttft"])
-    again = calibrate.profile(calibrate.fit(rows, curves, engine="sglang") | fixed)
+    times = calibrate.exactly(curves, engine="sglang")
+    again = calibrate.profile(calibrate.fit(rows, times, engine="sglang") | fixed)
     before, after = (
         calibrate.errors(rows, calibrate.predicted(curves, speed))["tpot"].abs().median()
         for speed in (calibrate.profile(start | fixed), again)

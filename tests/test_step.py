@@ -497,6 +497,11 @@ def test_a_checkpoint_without_drafting_layers_takes_one_like_its_last() -> None:
 # Experts
 
 
+def placed(speed: SpeedProfile) -> Placement:
+    """Qwen3's numbers on one H100, at some rates."""
+    return Placement(stored(model(QWEN_MOE)), Layout(), gpu(), speed)
+
+
 def test_whole_experts_are_quicker_than_slices() -> None:
     """The same arithmetic on every GPU, in whole experts or in eighths of all."""
     speed = engine("vllm").speed
@@ -512,6 +517,30 @@ def test_whole_experts_are_quicker_than_slices() -> None:
         for expert in (8, 1)
     )
     assert whole.experts < slices.experts
+
+
+@given(tokens=st.integers(min_value=1, max_value=100_000))
+def test_no_more_is_computed_in_vain_than_is_wanted_or_fills_the_blocks(tokens: int) -> None:
+    """The less the fewer tokens an expert has, and never more than one block of each: the smaller of both, or half."""
+    experts = Experts(count=128, chosen=8, inputs=2048, width=768)
+    known = engine("sglang").speed
+    wanted, done = (
+        float(np.squeeze(expert_work(experts, at=placed(speed), tokens=tokens).compute))
+        for speed in (known.model_copy(update={"tile": 0.0}), known)
+    )
+    met = float(np.squeeze(experts_touched(experts, tokens=tokens, layout=Layout(), skew=known.skew)))
+    least = min(1.0, known.tile * met / (8 * tokens))
+    assert least / 2 - 1e-9 <= done / wanted - 1 <= least + 1e-9
+
+
+def test_few_tokens_of_an_expert_do_not_keep_a_slow_gpu_from_its_memory() -> None:
+    """Qwen3-Next in sixteen bits on four H20, 32 tokens a step: arithmetic would take eight times as long as reading if
+    each expert filled a block, whatever it got."""
+    transformer = model("Qwen/Qwen3-Next-80B-A3B-Instruct")
+    (experts,) = {block.experts for block in transformer.blocks if block.experts}
+    at = Placement(stored(transformer), Layout(tensor=4), gpu("h20"), engine("sglang").speed)
+    work = expert_work(experts, at=at, tokens=32)
+    assert float(np.squeeze(work.compute)) < 1.5 * float(np.squeeze(work.memory))
 
 
 def test_grouped_products_as_published() -> None:

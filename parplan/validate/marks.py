@@ -11,11 +11,14 @@ MARKS = {
     "KV-DTYPE-UNKNOWN": "the source does not say the format of the KV cache; bf16 is assumed",
     "DERIVED": "computed from other figures of the same source",
     "POLLED": "the engine was told to look for new requests every 10 or 30 steps only",
+    "DEFAULTS": "the engine as it comes, with no kernels chosen for this model on this GPU",
+    "MEAN": "the concurrency is the mean of the run, whose clients start all at once and send few requests each",
+    "UNREVIEWED": "of a proposal that its project closed without taking it over",
 }
 """Marks of rows, and what they mean."""
-UNUSED = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN")}
+UNUSED = {"tpot_ms": ("QUEUED", "MTP-POSSIBLE"), "ttft_ms": ("QUEUED", "KV-DTYPE-UNKNOWN", "MEAN")}
 """Marks of rows whose time is not compared, by column: the batch is below the concurrency or tokens were guessed; the
-first token holds queueing of unknown length."""
+first token holds queueing of unknown length, or for the most part that of the start."""
 
 
 def marks(row: Row) -> set[str]:

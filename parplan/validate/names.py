@@ -50,6 +50,7 @@ SAME_ARCHITECTURE = {
     "llama-3.3-70b": "llama-3.1-70b",
     "llama-3.1-70b": "llama-3.3-70b",
     "llama-3-70b": "llama-3.1-70b",
+    "glm-4.7": "glm-4.6",
     "kimi-k2.6": "kimi-k2.5",
     "kimi-k2.7-code": "kimi-k2.5",
     "qwen3-coder-30b-a3b": "qwen3-30b-a3b",
