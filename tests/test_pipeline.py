@@ -218,9 +218,7 @@ class Replica:
     def load(self, rate: Number) -> Load:
         return load(
             rate,
-            serving=self.serving,
-            layout=self.layout,
-            replicas=1,
+            queue=queue(self.serving, layout=self.layout),
             variation=0.4,
             packed=prompts_per_step(self.serving),
         )

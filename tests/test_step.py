@@ -499,7 +499,7 @@ def test_a_checkpoint_without_drafting_layers_takes_one_like_its_last() -> None:
 
 def placed(speed: SpeedProfile) -> Placement:
     """Qwen3's numbers on one H100, at some rates."""
-    return Placement(stored(model(QWEN_MOE)), Layout(), gpu(), speed)
+    return Placement(stored(model(QWEN_MOE)), Layout(), gpu(), running(speed))
 
 
 def test_whole_experts_are_quicker_than_slices() -> None:
@@ -538,7 +538,7 @@ def test_few_tokens_of_an_expert_do_not_keep_a_slow_gpu_from_its_memory() -> Non
     each expert filled a block, whatever it got."""
     transformer = model("Qwen/Qwen3-Next-80B-A3B-Instruct")
     (experts,) = {block.experts for block in transformer.blocks if block.experts}
-    at = Placement(stored(transformer), Layout(tensor=4), gpu("h20"), engine("sglang").speed)
+    at = Placement(stored(transformer), Layout(tensor=4), gpu("h20"), engine("sglang"))
     work = expert_work(experts, at=at, tokens=32)
     assert float(np.squeeze(work.compute)) < 1.5 * float(np.squeeze(work.memory))
 
