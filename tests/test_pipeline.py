@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parplan import Scenario, plan
+from parplan.arrays import picked
 from parplan.layout import Layout
 from parplan.load import Load, knee_rate, load, prompts_per_step, queue
-from parplan.planner import picked
 from parplan.serving import Prefill, Serving
 from parplan.units import Count, Number
 
