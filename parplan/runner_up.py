@@ -1,7 +1,8 @@
 """The second best layout, and what it would take for it to win."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -19,8 +20,20 @@ class RunnerUp:
     """The layout that would be recommended if the recommended one, and its close kin, were not there."""
 
     plan: Plan
-    words: str
-    """What it is worse at, and from where on it would win."""
+    best: Plan
+    """The recommended one."""
+    result: Result = field(repr=False)
+    error: Callable[[Layout], float] = field(repr=False)
+    """How far the time per token of a layout may be off, relative; 0: it is a bound."""
+
+    @cached_property
+    def words(self) -> str:
+        """What it is worse at, and from where on it would win; looked for when somebody asks."""
+        result, best, second = self.result, self.best, self.plan
+        ways = [way for way in _ways(result, best, second) if way]
+        wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
+        near = _indistinct(result, best, second, error=self.error)
+        return f"{_size(result, second)} comes next{near}. {wins}"
 
 
 def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -> RunnerUp | None:
@@ -38,13 +51,7 @@ def runner_up(result: Result, best: Plan, *, error: Callable[[Layout], float]) -
         [getattr(result.layout, name) != getattr(best.layout, name) for name in GPU_CUTS]
     )
     index = best_index(result, among=does & other if (does & other).any() else does)
-    if index is None:
-        return None
-    second = result.plan(index)
-    ways = [way for way in _ways(result, best, second) if way]
-    wins = f"It overtakes {best.layout} {' or '.join(ways)}." if ways else _never(result, best, second)
-    near = _indistinct(result, best, second, error=error)
-    return RunnerUp(second, f"{_size(result, second)} comes next{near}. {wins}")
+    return None if index is None else RunnerUp(result.plan(index), best, result, error)
 
 
 def _size(result: Result, plan: Plan) -> str:
