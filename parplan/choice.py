@@ -52,7 +52,7 @@ def filled(result: Result, *, tpot: Seconds = np.inf) -> Filled:
     The batches planned for lie a factor apart. The one that just fills the cache is among them; the one that just meets
     a target lies between the last that does and the next, where all is taken to be linear.
 
-        part  (target - time) / (time with the next batch - time)
+        part  (target - time) / (time with the next batch - time), of the requests between them: whole ones
 
     Args:
         tpot: a time per output token to keep below as well, seconds.
@@ -65,7 +65,9 @@ def filled(result: Result, *, tpot: Seconds = np.inf) -> Filled:
     late = allowed[rows, last] & ~allowed[rows, after] & result.growing[rows, after]
     more = late & (rate[rows, after] > rate[rows, last])
     step = np.where(more, used[rows, after] - used[rows, last], np.inf)
-    part = (1 - used[rows, last]) / step
+    held = result.grid(serving.running)
+    gap = np.where(more, held[rows, after] - held[rows, last], np.inf)
+    part = np.floor((1 - used[rows, last]) / step * np.where(more, gap, 1.0)) / gap
 
     def between(values: Any) -> Array:
         grid = result.grid(values)

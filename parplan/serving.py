@@ -70,7 +70,7 @@ class Prefill:
 
         >>> one = Prefill(1, 0, 0, 1, 1, 1, 0, replicas=1, stages=8, together=0)
         >>> [round(float(one.stretch(rate)), 2) for rate in (0.0, 0.125, 1.0)]
-        [8.0, 4.33, 1.0]
+        [8.0, 4.36, 1.0]
         """
         behind, prompts = (self.stages - 1) / self.chunks, rate / self.chunks
         free = np.maximum(1 - rate / self.most, 0.0)

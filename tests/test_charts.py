@@ -307,9 +307,10 @@ def test_where_slots_are_fewer_than_the_cache_holds_they_are_what_is_full(expert
     assert "Its slots full" in named(charts.frontier(experts.result, chosen=best.index, theme=LIGHT))
 
 
-def test_what_beats_the_recommended_layout_is_said_to_be_unwise(experts: Answer) -> None:
+def test_what_beats_the_recommended_layout_is_said_to_be_unwise() -> None:
     """Stages inside one node: faster on paper for each user and per GPU, and warned of."""
-    result, best = experts.result, experts.advice.recommended
+    answer = plan(Scenario(concurrency=1024, prompt=128, output=128))
+    result, best = answer.result, answer.advice.recommended
     assert best is not None
     found = passed_over(result, index=best.index)
     user, gpu = (

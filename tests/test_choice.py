@@ -70,7 +70,7 @@ def test_throughput_delivers_the_most_per_gpu_when_filled_up_within_the_targets(
         assert any("Filled up" in line for line in answer.advice.reasons)
 
 
-@pytest.mark.parametrize(("tpot", "ttft"), [(0, 0), (25, 0), (40, 400), (0, 250), (12, 0)])
+@pytest.mark.parametrize(("tpot", "ttft"), [(0, 0), (25, 0), (40, 400), (0, 250), (12, 0), (18, 0)])
 def test_a_layout_is_filled_up_to_its_cache_or_its_target_exactly(tpot: float, ttft: float) -> None:
     """A second derivation: every number of requests is tried, one by one."""
     scenario = Scenario(tpot=tpot, ttft=ttft, budget=4)
@@ -274,9 +274,7 @@ def test_why_and_what_if_name_one_number_where_one_layout_overtakes_another(aske
     assert turn in dict(flip_points(answer.result))
 
 
-STAGES_AHEAD = Scenario(
-    model=DEEPSEEK, weights="native", gpu="h200-sxm", concurrency=256, prompt=4096, budget=16
-)
+STAGES_AHEAD = Scenario(model=LLAMA, gpu="b200-sxm", concurrency=1024, budget=16)
 """By the formulas stages inside one node are ahead of what is recommended."""
 
 

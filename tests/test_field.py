@@ -31,6 +31,7 @@ METRICS: dict[str, Callable[[Memory, Serving, Layout], Any]] = {
     "decode steps per second": lambda _, served, __: 1 / served.decode.total,
     "decode tokens/s per GPU": lambda _, served, layout: served.running / served.decode.total / layout.gpus,
     "requests held": lambda held, _, __: held.requests,
+    "maximum concurrency": lambda held, _, __: held.longest_requests,
     "KV tokens": lambda held, _, __: held.kv_tokens,
     "KV GiB": lambda held, _, layout: held.pool * layout.gpus / GIB,
 }

@@ -297,7 +297,7 @@ def test_every_native_format_is_in_the_catalogue() -> None:
     ("name", "native", "kv"),
     [
         ("deepseek-ai/DeepSeek-V3.1", {"attention": "fp8-block", "routed_experts": "fp8-block"}, None),
-        ("nvidia/DeepSeek-V3.1-NVFP4", {"attention": "nvfp4", "routed_experts": "nvfp4"}, "fp8"),
+        ("nvidia/DeepSeek-V3.1-NVFP4", {"attention_output": "nvfp4", "routed_experts": "nvfp4"}, "fp8"),
         ("nvidia/Llama-3.1-70B-Instruct-FP8", {"attention": "fp8", "dense_ffn": "fp8"}, "fp8"),
         ("moonshotai/Kimi-K2.5", {"routed_experts": "int4-g32"}, None),
         ("moonshotai/Kimi-K3", {"routed_experts": "mxfp4"}, None),
