@@ -281,7 +281,10 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     fewer = (f"have at most {counted(most, 'request')} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
-    return (*(((fewer,),) if most else ()), *(((*together, *alone),) if together or alone else ()))
+    return (
+        *(((fewer,),) if 0 < most < answer.scenario.concurrency else ()),
+        *(((*together, *alone),) if together or alone else ()),
+    )
 
 
 def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alternatives:
