@@ -65,7 +65,7 @@ REPEATED = {
     "chat": DEEPSEEK.model_copy(update={"prompt": 500, "output": 200, "tensor": 1, "data": 8}),
     "sixteen": DEEPSEEK.model_copy(update={"prompt": 4000, "output": 1000, "tensor": 1, "data": 16}),
     "three steps": DEEPSEEK.model_copy(update={"prompt": 20_000, "output": 500, "tensor": 1, "data": 8}),
-    "two": MOE.model_copy(update={"data": 2}),
+    "two": MOE.model_copy(update={"gpu": "h100-sxm", "data": 2}),
     "two steps": MOE.model_copy(update={"prompt": 16_000, "output": 2000, "tensor": 2, "data": 4}),
 }
 """Attention repeated: every replica has prompts of its own, all take every step together."""
@@ -627,8 +627,8 @@ def test_prompts_of_many_steps_hold_up_the_few_tokens_that_follow(variation: flo
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_attention_replicas_that_step_together_agree_with_a_simulated_engine(name: str) -> None:
-    """Within 10 % up to 60 % of the knee, within 12 % up to 90 %; where prompts take several steps, requests in hand
-    within 15 % up to 90 %, as long as steps with a prompt on every replica keep up with them."""
+    """Within 15 % up to 90 % of the knee, as users are told; requests in hand within 10 % up to 60 % where a step takes
+    several prompts, as long as steps with a prompt on every replica keep up with them."""
     scenario = REPEATED[name]
     replica = replica_of(scenario)
     assert replica.layout.data == scenario.data > 1
@@ -637,8 +637,8 @@ def test_attention_replicas_that_step_together_agree_with_a_simulated_engine(nam
         theory = replica.load(rate)
         requests = max(6_000, 40 * round(float(theory.in_hand)))
         engine = simulated(replica, rate=rate, output=scenario.output, variation=1.0, requests=requests)
-        near = 0.1 if share < 0.9 else 0.12
-        within = {"in_hand": near if replica.packed >= 1 else 0.15, "ttft_p50": 0.1, "ttft_p95": near}
+        near = 0.1 if share < 0.9 and replica.packed >= 1 else 0.15
+        within = {"in_hand": near, "ttft_p50": 0.1, "ttft_p95": 0.15}
         for what, most in within.items():
             assert float(getattr(theory, what)) == pytest.approx(getattr(engine, what), rel=most), (
                 what,
