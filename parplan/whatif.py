@@ -16,8 +16,8 @@ from parplan.units import Counts, Mask, counted, written_rate, written_time
 from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
-UNMET = "nothing meets the targets"
-UNHELD = "nothing holds every request"
+UNMET = "nothing in time"
+UNHELD = "nothing holds all"
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 

@@ -594,6 +594,7 @@ UNSTATED = {
         "1",
         "1",
     ),  # needs a share above the default
+    ("deepseek-ai/DeepSeek-V3-0324", "h20", "sglang", "", "fp8", "8", "1", "1"),  # likewise
 }
 """Runs whose layout or memory share cannot be what the row and the engine's defaults say."""
 

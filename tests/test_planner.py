@@ -187,7 +187,7 @@ def test_the_frontier_is_not_dominated() -> None:
     points = [(user[i, j], gpu[i, j]) for i, j in zip(*result.frontier, strict=True)]
     assert len(points) > 5
     assert all(a[0] > b[0] and a[1] < b[1] for a, b in itertools.pairwise(points))
-    possible = result.legal[:, None] & (result.grid(result.memory.capacity) >= result.concurrency)
+    possible = result.legal[:, None] & (result.grid(result.memory.capacity) >= 1)  # what is too many waits
     best_user, best_gpu = user[possible].max(), gpu[possible].max()
     assert points[0][0] == best_user
     assert points[-1][1] == best_gpu

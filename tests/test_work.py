@@ -174,7 +174,8 @@ def test_a_latent_is_not_cut_and_its_down_projections_are_on_every_rank() -> Non
     mixer = model.blocks[0].mixer
     assert mixer
     assert cache_share(mixer, layout=Layout(tensor=8)) == 1.0
-    alone, eighth = (parameters_of(model, layout=Layout(tensor=width))["attention"].sum() for width in (1, 8))
+    parts = (parameters_of(model, layout=Layout(tensor=width)) for width in (1, 8))
+    alone, eighth = (part["attention"].sum() + part["attention_output"].sum() for part in parts)
     assert eighth > alone / 8
     assert eighth == pytest.approx(61 * (mixer.cut.tensor / 8 + mixer.cut.replicated))
 
