@@ -16,8 +16,8 @@ from parplan.units import Counts, Mask, counted, written_rate, written_time
 from parplan.workload import MOST_AT_ONCE, Workload
 
 NOTHING = "nothing fits"
-UNMET = "nothing in time"
-UNHELD = "nothing holds all"
+UNMET = "all too slow"
+UNHELD = "none holds it"
 MOST_FLIPS = 12
 """Recommendations listed as a target tightens."""
 
