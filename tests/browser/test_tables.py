@@ -4,7 +4,7 @@ from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.visitor import Visitor
 
@@ -31,9 +31,14 @@ def query(page: Page) -> dict[str, list[str]]:
     return parse_qs(urlsplit(page.url).query)
 
 
+def title(page: Page) -> Locator:
+    """Where the layout is named whose card is shown."""
+    return page.get_by_test_id("stMain").locator("strong").first
+
+
 def card(page: Page) -> str:
     """Title of the layout whose card is shown."""
-    return page.get_by_test_id("stMain").locator("strong").first.inner_text()
+    return title(page).inner_text()
 
 
 def tick(visitor: Visitor, *, row: int) -> None:
@@ -83,6 +88,6 @@ def test_a_row_is_ticked_with_the_keys_the_caption_names(visitor: Visitor) -> No
     start = card(page)
     page.get_by_test_id("stDataFrame").first.click(position={"x": 120, "y": 3 * ROW + ROW / 2})
     page.keyboard.press("Shift+Space")
+    expect(title(page)).not_to_have_text(start)
     visitor.settle()
-    assert card(page) != start
     visitor.assert_sound()
