@@ -30,13 +30,12 @@ function place(parent) {
 }
 
 // A legend in more lines than its margin has room for takes them from the plot: the figure grows by as much. How much is
-// kept, so that the next figure is drawn at its height at once; one of the same width with fewer lines stays as high, so
-// that what is below it does not move up and down.
-async function fit(figure, least = figure.grown ?? 0) {
+// kept, so that the next figure is drawn at its height at once.
+async function fit(figure) {
   if (!figure._fullLayout) return; // taken down meanwhile
   const { height, margin } = figure.drawn, plot = height - margin.t - margin.b;
   const missing = Math.round(plot - figure._fullLayout._size.h);
-  const grown = Math.max((figure.grown ?? 0) + missing, least);
+  const grown = Math.max((figure.grown ?? 0) + missing, 0);
   if (Math.abs(grown - (figure.grown ?? 0)) < 2) return;
   figure.grown = grown;
   figure.style.height = `${height + grown}px`;
@@ -49,7 +48,7 @@ function watch(figure) {
     const width = figure.clientWidth;
     if (!width || width === figure._fullLayout.width) return;
     await window.Plotly.Plots.resize(figure);
-    await fit(figure, 0);
+    await fit(figure);
   });
   watching.observe(figure);
   return watching;
