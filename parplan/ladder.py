@@ -122,6 +122,8 @@ class Market:
     speeds: Speeds = field(default_factory=Speeds)
     for_one: dict[int, tuple[Purchase, ...]] = field(default_factory=dict)
     """Ways to buy one replica of so many GPUs, cheapest first."""
+    for_many: dict[tuple[int, int, bool], tuple[Purchase, ...]] = field(default_factory=dict)
+    """Ways to buy replicas, cheapest first, by GPUs of one, how many, and whether they survive a lost machine."""
     shares: dict[tuple[int, int, bool], tuple[Plan, int]] = field(default_factory=dict)
     """Plans of layouts with a share of the requests, and the replicas, by layout, estimate, and whether in time."""
 
@@ -144,6 +146,18 @@ class Market:
         if gpus not in self.for_one:
             self.for_one[gpus] = purchases(self.machines, gpu=self.result.problem.gpu, gpus=gpus)
         return self.for_one[gpus]
+
+    def many(self, gpus: int, replicas: int, *, spare: bool) -> tuple[Purchase, ...]:
+        """Ways to buy so many replicas of so many GPUs, cheapest first.
+
+        Args:
+            spare: as many are to go on while any one machine is lost.
+        """
+        key = gpus, replicas, spare
+        if key not in self.for_many:
+            whole = surviving if spare else purchases_for
+            self.for_many[key] = whole(self.one(gpus), replicas=replicas, gpus=gpus)
+        return self.for_many[key]
 
     def alone(self, plan: Plan) -> tuple[Offer, ...]:
         """Ways to buy one replica of a plan; where it meets the targets, those on which it still does."""
@@ -262,8 +276,7 @@ class _Builder:
 
     def found(self, gpus: int, replicas: int) -> tuple[Purchase, ...]:
         """Machines for so many replicas of so many GPUs, cheapest first."""
-        whole = surviving if self.step.spare else purchases_for
-        return whole(self.market.one(gpus), replicas=replicas, gpus=gpus)
+        return self.market.many(gpus, replicas, spare=self.step.spare > 0)
 
     def none(self) -> Rung:
         """That nothing does it."""

@@ -64,8 +64,7 @@ def _cell(result: Result) -> Cell:
     index = recommended_index(result)
     if index is None:
         return Cell(None)
-    found, workload = result.plan(index), result.problem.workload
-    layout = found.layout
+    layout, workload = result.layout.one(index), result.problem.workload
     if result.does_job[index]:
         return Cell(layout)
     times = (
@@ -79,7 +78,7 @@ def _cell(result: Result) -> Cell:
             for values, target, what in times
             if target and (taken := float(result.at_asked(values)[index])) > target
         ),
-        waits="" if result.holds[index] else found.runs.removesuffix(" at once"),
+        waits="" if result.holds[index] else result.plan(index).runs.removesuffix(" at once"),
     )
 
 
