@@ -130,7 +130,7 @@ def verdict(result: Result, plan: Plan | None) -> str:
     name = f"{_model(result)} in {_format(result)}"
     if plan is None:
         refused = _refused(result)
-        where = _refusing(result, refused) if refused else _limit_words(result)
+        where = _refusing(result, refused[0]) if refused else _limit_words(result)
         return f"{name} does not run on {where}."
     asked, copies = result.problem.requests, result.problem.replicas
     gpus = plan.gpus * copies
@@ -143,9 +143,9 @@ def verdict(result: Result, plan: Plan | None) -> str:
     return f"{name}: {serves} {_chosen(result, plan)}: {_speed(plan)}."
 
 
-def _refused(result: Result) -> str:
-    """The first rule by which the engine refuses the GPU or a format, whatever the layout; empty where it does not."""
-    return next((rule for rule in REFUSALS if result.errors[rule].all()), "")
+def _refused(result: Result) -> tuple[str, ...]:
+    """Rules by which the engine refuses the GPU or a format, whatever the layout."""
+    return tuple(rule for rule in REFUSALS if result.errors[rule].all())
 
 
 def _refusing(result: Result, rule: str) -> str:
@@ -200,8 +200,7 @@ def _too_long(result: Result) -> str:
 def _missing(result: Result, plan: Plan | None) -> str:
     """What is missing where nothing does the job; empty where the plan does."""
     if plan is None:
-        refused = _refused(result)
-        return _all_refused(result) if refused else _nearest_failure(result)
+        return _refusals(result) or _nearest_failure(result)
     if not plan.holds and plan.short_of_slots:
         waits = objection("waits", result.case(plan.index))
         return f"{waits.reason} {waits.fix}"
@@ -372,10 +371,9 @@ def _limit_words(result: Result) -> str:
     return f"{gpus}{_each(result)}{' with the cuts you fixed' if result.problem.fixed else ''}"
 
 
-def _all_refused(result: Result) -> str:
-    """Everything the engine refuses of the GPU and the formats, each with its way out; no layout changes that."""
-    broken = (rule for rule in REFUSALS if result.errors[rule].all())
-    found = (objection(rule, result.case(0)) for rule in broken)
+def _refusals(result: Result) -> str:
+    """Everything the engine refuses of the GPU and the formats, each with its way out; empty where it does not."""
+    found = (objection(rule, result.case(0)) for rule in _refused(result))
     return " ".join(f"{one.reason} {one.fix}" for one in found)
 
 

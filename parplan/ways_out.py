@@ -187,7 +187,7 @@ def _quicker(answer: Answer) -> tuple[Alternatives, ...]:
     return (
         ((f"allow {limits}", looser),),
         *((draft,) if "tpot" in missed and not scenario.draft else ()),
-        *((((f"have at most {counted(most, 'request')} in hand", {"concurrency": most}),),) if most else ()),
+        *(((_at_most(most),),) if most else ()),
         tuple(_use(g) for g in sorted(quicker, key=lambda g: g.bandwidth)),
     )
 
@@ -278,13 +278,17 @@ def _fewer_or_shorter(answer: Answer) -> tuple[Alternatives, ...]:
     requests = np.where(possible, result.at_asked(result.memory.requests), -np.inf)
     nearest = best.index if best else int(np.argmax(requests))
     most = int(runnable(result.case(nearest).memory))
-    fewer = (f"have at most {counted(most, 'request')} in hand", {"concurrency": most})
     together = _shorter(answer, nearest, concurrency=answer.scenario.concurrency, words="keep requests to")
     alone = _shorter(answer, nearest, concurrency=1, words="have one request at a time, of up to")
     return (
-        *(((fewer,),) if 0 < most < answer.scenario.concurrency else ()),
+        *(((_at_most(most),),) if 0 < most < answer.scenario.concurrency else ()),
         *(((*together, *alone),) if together or alone else ()),
     )
+
+
+def _at_most(requests: int) -> Change:
+    """Fewer requests."""
+    return f"have at most {counted(requests, 'request')} in hand", {"concurrency": requests}
 
 
 def _shorter(answer: Answer, index: int, *, concurrency: int, words: str) -> Alternatives:
